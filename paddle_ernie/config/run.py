@@ -1,0 +1,25 @@
+"""`run:` where a run writes, its seed, and how many threads it uses."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from paddle_ernie.config.base import Section
+
+
+class RunConfig(Section):
+    """Settings of the run as a whole."""
+
+    output_dir: Path
+    """Folder of the run: resolved config, checkpoints, metrics, reports."""
+    logging_dir: Path | None = None
+    """Folder of the VisualDL records; null means `<output_dir>/visualdl`."""
+    seed: int = Field(1, ge=0)
+    """Seed of initial weights, data order, sampled subnets and text samples."""
+    num_threads: int | None = Field(None, ge=1)
+    """Threads for tensor operations; null uses every core this process may run on."""
+
+    @property
+    def visualdl_dir(self) -> Path:
+        """Where VisualDL records go."""
+        return self.logging_dir or self.output_dir / "visualdl"

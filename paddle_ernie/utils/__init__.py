@@ -1,0 +1,1 @@
+"""Errors, atomic files, logging, threads: what every package may use. Imports nothing of ours."""
