@@ -79,6 +79,13 @@ class ExtractConfig(Section):
     extract: ExtractChoice
 
 
+class TokenizerStep(Section):
+    """Prepares the text of a pipeline: trains the tokenizer, tokenises, measures the baselines."""
+
+    kind: Literal["tokenizer"]
+    name: str
+
+
 class PretrainStep(Section):
     """A `pretrain` stage of a pipeline; run, data and monitor come from the pipeline."""
 
@@ -123,7 +130,8 @@ class ReportStep(Section):
 
 
 PipelineStep = Annotated[
-    PretrainStep | ExtractStep | SamplesStep | ReportStep, Field(discriminator="kind")
+    TokenizerStep | PretrainStep | ExtractStep | SamplesStep | ReportStep,
+    Field(discriminator="kind"),
 ]
 
 

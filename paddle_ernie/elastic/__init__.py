@@ -1,0 +1,1 @@
+"""Once-for-all training: sub-models, how they are sampled, searched for and cut out."""

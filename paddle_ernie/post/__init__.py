@@ -1,0 +1,1 @@
+"""Stages in a chain: the pipeline that runs them, and the report over what they recorded."""
