@@ -1,11 +1,12 @@
 """`data:` where text comes from and how it becomes rows of tokens."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import Field, model_validator
+from typing_extensions import Self
 
-from paddle_ernie.config.base import Section
+from paddle_ernie.config.base import Section, key_fault
 
 SourceFormat = Literal["auto", "text", "html", "jsonl", "parquet", "python_stdlib", "megatron"]
 
@@ -20,17 +21,19 @@ class SourceConfig(Section):
     Not used by `python_stdlib`."""
     glob: str | list[str] | None = None
     """Patterns below `path`, for example `**/*.rst`; null takes every known suffix."""
-    exclude: list[str] = []
+    exclude: list[str] = Field([])
     """Patterns below `path` that are left out."""
     format: SourceFormat = "auto"
-    """`auto` goes by suffix: .txt .md .rst .py text, .html stripped, .jsonl(.gz, .zst), .parquet."""
+    """`auto` goes by suffix: .txt .md .rst .py text, .html stripped, .jsonl(.gz, .zst),
+    .parquet."""
     column: str = "text"
     """Field of JSON lines or Parquet rows that holds the document."""
     weight: float | None = Field(None, gt=0)
     """Share of the training rows, relative to the other sources' weights; null: by size. Either all
     sources have a weight or none has."""
     max_bytes: int | None = Field(None, gt=0)
-    """Use at most about this many bytes of documents (UTF-8), chosen by document hash, not by order."""
+    """Use at most about this many bytes of documents (UTF-8), chosen by document hash, not by
+    order."""
 
     @model_validator(mode="after")
     def _check_path(self) -> Self:
@@ -49,7 +52,8 @@ class TokenizerConfig(Section):
     path: Path | None = None
     """A tokenizer.json, a folder that holds one, or a SentencePiece .model; null trains one."""
     vocab_size: int = Field(8192, ge=300)
-    """Entries of a trained tokenizer, special tokens included (256 bytes + specials are the least)."""
+    """Entries of a trained tokenizer, special tokens included (256 bytes + specials are the
+    least)."""
     train_bytes: int = Field(16_000_000, gt=0)
     """Bytes of the mixture that a tokenizer is trained on, chosen by document hash."""
 
@@ -58,11 +62,13 @@ class DataConfig(Section):
     """Sources, tokenizer and packing."""
 
     sources: list[SourceConfig] = Field(min_length=1)
+    """Where documents come from; one mixture is made of all of them."""
     tokenizer: TokenizerConfig = TokenizerConfig()
+    """The tokenizer of a new model; a model directory brings its own."""
     max_seq_len: int = Field(512, ge=8)
     """Tokens in a packed row."""
     valid_fraction: float = Field(0.05, gt=0, lt=0.5)
-    """Share of documents held out, by document hash: the same document is always on the same side."""
+    """Share of documents held out, by document hash: a document is always on the same side."""
     cache_dir: Path | None = None
     """Where tokenised sources are kept between runs; null means `<output_dir>/cache`."""
     num_workers: int = Field(0, ge=0)
@@ -72,5 +78,5 @@ class DataConfig(Section):
     def _check_weights(self) -> Self:
         weighted = [source.weight is not None for source in self.sources]
         if any(weighted) and not all(weighted):
-            raise ValueError("either all sources have a weight or none has")
+            raise key_fault("sources", "either all sources have a weight or none has")
         return self

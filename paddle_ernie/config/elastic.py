@@ -1,6 +1,7 @@
 """`elastic:` which sub-models training samples (ERNIE 5.0 report, section 3.3), and named ones.
 
-Probabilities default to the printed ones: 75 % of rows full depth, 80 % full width, 80 % full top-k.
+Probabilities default to the printed ones: 75 % of rows full depth, 80 % full width, 80 % full
+top-k.
 """
 
 from pydantic import Field
@@ -23,7 +24,7 @@ class WidthAxis(Section):
     probability: float = Field(0.20, ge=0, le=1)
     """Share of rows with reduced width."""
     fractions: list[float] = Field([0.5], min_length=1)
-    """Sizes of the subset as shares of all experts, one drawn uniformly; the ablation uses a half."""
+    """Sizes of the subset as shares of all experts, one drawn uniformly; the ablation uses half."""
 
 
 class SparsityAxis(Section):
@@ -39,8 +40,11 @@ class ElasticConfig(Section):
     """The three axes, drawn independently for each row."""
 
     depth: DepthAxis = DepthAxis()
+    """Fewer layers."""
     width: WidthAxis = WidthAxis()
+    """Fewer experts to route among."""
     sparsity: SparsityAxis = SparsityAxis()
+    """Fewer experts per token."""
 
 
 class SubnetSpec(Section):

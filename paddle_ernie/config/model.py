@@ -1,10 +1,9 @@
 """`model:` the architecture. Key names follow ERNIEKit and PaddleFormers."""
 
-from typing import Self
-
 from pydantic import Field, model_validator
+from typing_extensions import Self
 
-from paddle_ernie.config.base import Section
+from paddle_ernie.config.base import Section, key_fault
 
 NUM_PROJECTIONS_PER_MLP = 3  # gate, up, down
 
@@ -15,9 +14,13 @@ class ModelConfig(Section):
     vocab_size: int | None = Field(None, ge=2)
     """Entries of the embedding; null takes the tokenizer's size."""
     hidden_size: int = Field(256, ge=8)
+    """Width of the residual stream."""
     num_hidden_layers: int = Field(6, ge=1)
+    """Decoder layers."""
     num_attention_heads: int = Field(4, ge=1)
+    """Query heads."""
     num_key_value_heads: int = Field(2, ge=1)
+    """Key and value heads, each shared by an equal number of query heads."""
     head_dim: int | None = Field(None, ge=2)
     """Width of one head, even; null means hidden_size / num_attention_heads."""
     intermediate_size: int = Field(768, ge=1)
@@ -37,6 +40,7 @@ class ModelConfig(Section):
     rope_theta: float = Field(1_000_000.0, gt=0)
     """Base of the rotary embedding (1e6 in ERNIE 5.0)."""
     rms_norm_eps: float = Field(1e-5, gt=0)
+    """Added to the mean square inside every RMSNorm."""
     tie_word_embeddings: bool = True
     """Share the embedding with the output layer."""
     max_position_embeddings: int = Field(4096, ge=1)
@@ -47,20 +51,24 @@ class ModelConfig(Section):
     @model_validator(mode="after")
     def _check_shapes(self) -> Self:
         if self.head_dim is None and self.hidden_size % self.num_attention_heads:
-            raise ValueError(
+            raise key_fault(
+                "hidden_size",
                 f"hidden_size {self.hidden_size} is not a multiple of num_attention_heads "
-                f"{self.num_attention_heads}; change one of them or set head_dim"
+                f"{self.num_attention_heads}; change one of them or set head_dim",
             )
         if self.num_attention_heads % self.num_key_value_heads:
-            raise ValueError(
+            raise key_fault(
+                "num_attention_heads",
                 f"num_attention_heads {self.num_attention_heads} is not a multiple of "
-                f"num_key_value_heads {self.num_key_value_heads}"
+                f"num_key_value_heads {self.num_key_value_heads}",
             )
         if self.dim_per_head % 2:
-            raise ValueError(f"head_dim {self.dim_per_head} is odd; rotary embedding needs pairs")
+            raise key_fault(
+                "head_dim", f"head_dim {self.dim_per_head} is odd; rotary embedding needs pairs"
+            )
         if self.moe_num_experts and self.moe_k > self.moe_num_experts:
-            raise ValueError(
-                f"moe_k {self.moe_k} is more than moe_num_experts {self.moe_num_experts}"
+            raise key_fault(
+                "moe_k", f"moe_k {self.moe_k} is more than moe_num_experts {self.moe_num_experts}"
             )
         return self
 

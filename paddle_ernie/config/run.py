@@ -17,7 +17,8 @@ class RunConfig(Section):
     seed: int = Field(1, ge=0)
     """Seed of initial weights, data order, sampled subnets and text samples."""
     num_threads: int | None = Field(None, ge=1)
-    """Threads for tensor operations; null uses every core this process may run on."""
+    """Threads for tensor operations; null takes OMP_NUM_THREADS if the shell sets it, else
+    every core this process may run on."""
 
     @property
     def visualdl_dir(self) -> Path:

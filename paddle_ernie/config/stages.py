@@ -1,16 +1,17 @@
 """One schema per `stage:` value, and the dictionary that names them all.
 
-    pretrain   train a model (elastic or plain), from scratch or from a model directory
-    extract    cut a standalone model out of an elastic one
-    pipeline   a chain of stages in one run folder, each skipped when it is already done
+pretrain   train a model (elastic or plain), from scratch or from a model directory
+extract    cut a standalone model out of an elastic one
+pipeline   a chain of stages in one run folder, each skipped when it is already done
 """
 
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
+from typing_extensions import Self
 
-from paddle_ernie.config.base import Section
+from paddle_ernie.config.base import Section, key_fault
 from paddle_ernie.config.data import DataConfig
 from paddle_ernie.config.elastic import ElasticConfig, SubnetSpec
 from paddle_ernie.config.model import ModelConfig
@@ -22,24 +23,32 @@ class PretrainConfig(Section):
     """Language-model training on packed documents."""
 
     stage: Literal["pretrain"]
+    """Language-model training."""
     run: RunConfig
+    """Folder, seed, threads."""
     model: ModelConfig | None = None
     """Architecture of a new model; leave out when `init_from` is given."""
     init_from: Path | None = None
     """Model directory to start from (mid-training); its architecture and tokenizer are taken."""
     data: DataConfig
+    """Sources, tokenizer and packing."""
     train: TrainConfig
+    """Length, batch, optimizer and schedule."""
     elastic: ElasticConfig | None = None
     """Sample sub-models per row; null trains the full model only."""
     checkpoint: CheckpointConfig = CheckpointConfig()
+    """When training state is saved."""
     eval: EvalConfig = EvalConfig()
+    """Validation during and after training."""
     monitor: MonitorConfig = MonitorConfig()
+    """What is logged, and how often."""
 
     @model_validator(mode="after")
     def _check_origin(self) -> Self:
         if (self.model is None) == (self.init_from is None):
-            raise ValueError(
-                "give either `model` (a new model) or `init_from` (a model directory), and not both"
+            raise key_fault(
+                "init_from",
+                "give either `model` (a new model) or `init_from` (a model directory), not both",
             )
         return self
 
@@ -63,7 +72,9 @@ class ExtractChoice(Section):
     def _check_choice(self) -> Self:
         ratios = (self.total_ratio is not None, self.active_ratio is not None)
         if any(ratios) != all(ratios) or (self.subnet is None) != all(ratios):
-            raise ValueError("give either `subnet`, or both `total_ratio` and `active_ratio`")
+            raise key_fault(
+                "subnet", "give either `subnet`, or both `total_ratio` and `active_ratio`"
+            )
         return self
 
 
@@ -71,62 +82,99 @@ class ExtractConfig(Section):
     """Cut a standalone model out of an elastic one."""
 
     stage: Literal["extract"]
+    """Cut a sub-model out."""
     run: RunConfig
+    """Folder, seed, threads."""
     init_from: Path
     """Model directory of the elastic model."""
     data: DataConfig
     """Calibration text."""
     extract: ExtractChoice
+    """Which sub-model, and how its experts are chosen."""
+
+
+StepName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9._-]*$")]
+MODEL_KINDS = frozenset({"pretrain", "extract"})  # steps that leave a model directory
+RESERVED_NAMES = frozenset({"cache", "visualdl"})  # folders that the run itself makes
 
 
 class TokenizerStep(Section):
     """Prepares the text of a pipeline: trains the tokenizer, tokenises, measures the baselines."""
 
     kind: Literal["tokenizer"]
-    name: str
+    """Prepare the data: train or copy the tokenizer, tokenise every source."""
+    name: StepName
+    """Name of this stage: its folder in the run, and what later stages call it."""
 
 
 class PretrainStep(Section):
     """A `pretrain` stage of a pipeline; run, data and monitor come from the pipeline."""
 
     kind: Literal["pretrain"]
-    name: str
+    """Language-model training."""
+    name: StepName
+    """Name of this stage: its folder in the run, and what later stages call it."""
     model: ModelConfig | None = None
+    """Architecture of a new model; leave out when `init_from` is given."""
     init_from: str | None = None
     """Name of the earlier stage whose model this one starts from."""
     train: TrainConfig
+    """Length, batch, optimizer and schedule."""
     elastic: ElasticConfig | None = None
+    """Sample sub-models per row; null trains the full model only."""
     checkpoint: CheckpointConfig = CheckpointConfig()
+    """When training state is saved."""
     eval: EvalConfig = EvalConfig()
+    """Validation during and after training."""
+
+    @model_validator(mode="after")
+    def _check_origin(self) -> Self:
+        if (self.model is None) == (self.init_from is None):
+            raise key_fault(
+                "name",
+                f"stage {self.name!r} needs either `model` (a new model) or `init_from` (the name "
+                "of an earlier stage), and not both",
+            )
+        return self
 
 
 class ExtractStep(Section):
     """An `extract` stage of a pipeline."""
 
     kind: Literal["extract"]
-    name: str
+    """Cut a sub-model out."""
+    name: StepName
+    """Name of this stage: its folder in the run, and what later stages call it."""
     init_from: str
     """Name of the earlier stage whose model is cut."""
     extract: ExtractChoice
+    """Which sub-model, and how its experts are chosen."""
 
 
 class SamplesStep(Section):
     """Text written by the models of earlier stages, side by side."""
 
     kind: Literal["samples"]
-    name: str
+    """Let models write."""
+    name: StepName
+    """Name of this stage: its folder in the run, and what later stages call it."""
     models: list[str] = Field(min_length=1)
     """Names of earlier stages."""
     prompts: list[str] = Field(min_length=1)
+    """Texts that every model continues."""
     max_tokens: int = Field(64, ge=1)
+    """Longest continuation, in tokens."""
     temperature: float = Field(0.7, ge=0)
+    """Sharpness of sampling; 0 always takes the likeliest token."""
 
 
 class ReportStep(Section):
     """`report.md`, plots and `report.json` from what earlier stages recorded."""
 
     kind: Literal["report"]
-    name: str
+    """Sum up the run."""
+    name: StepName
+    """Name of this stage: its folder in the run, and what later stages call it."""
 
 
 PipelineStep = Annotated[
@@ -139,26 +187,47 @@ class PipelineConfig(Section):
     """A chain of stages in one run folder, `<output_dir>/<stage name>` each."""
 
     stage: Literal["pipeline"]
+    """Several stages in one run."""
     run: RunConfig
+    """Folder, seed, threads."""
     data: DataConfig
+    """Sources, tokenizer and packing."""
     monitor: MonitorConfig = MonitorConfig()
+    """What is logged, and how often."""
     stages: list[PipelineStep] = Field(min_length=1)
+    """Run in this order."""
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
-        seen: list[str] = []
-        for step in self.stages:
-            if step.name in seen:
-                raise ValueError(f"two stages are named {step.name!r}")
-            wanted = getattr(step, "models", None) or [getattr(step, "init_from", None)]
-            for name in wanted:
-                if name is not None and name not in seen:
-                    raise ValueError(
-                        f"stage {step.name!r} needs {name!r}, which is not an earlier stage "
-                        f"(earlier: {', '.join(seen) or 'none'})"
-                    )
-            seen.append(step.name)
+        kinds: dict[str, str] = {}
+        for index, step in enumerate(self.stages):
+            at = f"stages.{index}"
+            if step.name in kinds:
+                raise key_fault(f"{at}.name", f"two stages are named {step.name!r}")
+            if step.name in RESERVED_NAMES:
+                raise key_fault(f"{at}.name", f"the run itself uses a folder named {step.name!r}")
+            for key, name in _named_models(step):
+                if kinds.get(name) not in MODEL_KINDS:
+                    raise key_fault(f"{at}.{key}", _not_a_model(step.name, name, kinds))
+            kinds[step.name] = step.kind
         return self
+
+
+def _named_models(step: PipelineStep) -> list[tuple[str, str]]:
+    """(key, stage name) of every earlier model that `step` asks for."""
+    if isinstance(step, SamplesStep):
+        return [(f"models.{i}", name) for i, name in enumerate(step.models)]
+    name = getattr(step, "init_from", None)
+    return [] if name is None else [("init_from", name)]
+
+
+def _not_a_model(step: str, wanted: str, kinds: dict[str, str]) -> str:
+    models = [name for name, kind in kinds.items() if kind in MODEL_KINDS]
+    problem = "makes no model" if wanted in kinds else "is not an earlier stage"
+    return (
+        f"stage {step!r} needs the model of {wanted!r}, which {problem} "
+        f"(earlier stages with a model: {', '.join(models) or 'none'})"
+    )
 
 
 StageConfig = PretrainConfig | ExtractConfig | PipelineConfig

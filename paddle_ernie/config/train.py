@@ -1,10 +1,11 @@
 """`train:`, `checkpoint:`, `eval:`, `monitor:` of a training stage."""
 
-from typing import Literal, Self
+from typing import Literal
 
 from pydantic import Field, model_validator
+from typing_extensions import Self
 
-from paddle_ernie.config.base import Section
+from paddle_ernie.config.base import Section, key_fault
 from paddle_ernie.config.elastic import SubnetSpec
 
 
@@ -22,19 +23,23 @@ class TrainConfig(Section):
     min_learning_rate: float = Field(0.0, ge=0)
     """Rate at the last step."""
     lr_scheduler_type: Literal["wsd", "cosine", "constant"] = "wsd"
-    """`wsd`: linear warm-up, constant, then decay over `decay_steps`. `cosine`: warm-up, then cosine."""
+    """`wsd`: linear warm-up, constant, then decay over `decay_steps`. `cosine`: warm-up, cosine."""
     warmup_steps: int = Field(0, ge=0)
+    """Steps of the linear warm-up, within `max_steps`."""
     decay_steps: int = Field(0, ge=0)
     """Length of the decay of `wsd` (1 - sqrt shape ends at min_learning_rate)."""
     weight_decay: float = Field(0.1, ge=0)
     """Decoupled; norms, biases and the router's correction bias are exempt."""
     adam_beta1: float = Field(0.9, ge=0, lt=1)
+    """Decay of the running mean of gradients."""
     adam_beta2: float = Field(0.95, ge=0, lt=1)
+    """Decay of the running mean of squared gradients."""
     adam_epsilon: float = Field(1e-8, gt=0)
+    """Added to the root of the second moment."""
     max_grad_norm: float = Field(1.0, gt=0)
     """Gradients are scaled down to this global norm."""
     moe_bias_update_speed: float = Field(1e-3, ge=0)
-    """Step of the auxiliary-loss-free balancing bias (1e-4, then 1e-5 in ERNIE 5.0); 0 turns it off."""
+    """Step of the auxiliary-loss-free balancing bias (1e-4, then 1e-5 in ERNIE 5.0); 0: off."""
     moe_balance_loss_weight: float = Field(0.0, ge=0)
     """Weight of the sequence-level balance loss (DeepSeek-V3, section 2.1.2)."""
     mtp_loss_weight: float = Field(0.3, ge=0)
@@ -47,19 +52,22 @@ class TrainConfig(Section):
     @model_validator(mode="after")
     def _check_batch(self) -> Self:
         if self.global_batch_size % self.micro_rows:
-            raise ValueError(
+            raise key_fault(
+                "global_batch_size",
                 f"global_batch_size {self.global_batch_size} is not a multiple of "
-                f"micro_batch_size {self.micro_rows}"
+                f"micro_batch_size {self.micro_rows}",
             )
         if self.warmup_steps + self.decay_steps > self.max_steps:
-            raise ValueError(
+            raise key_fault(
+                "max_steps",
                 f"warmup_steps {self.warmup_steps} + decay_steps {self.decay_steps} exceed "
-                f"max_steps {self.max_steps}"
+                f"max_steps {self.max_steps}",
             )
         if self.min_learning_rate > self.learning_rate:
-            raise ValueError(
+            raise key_fault(
+                "min_learning_rate",
                 f"min_learning_rate {self.min_learning_rate} exceeds learning_rate "
-                f"{self.learning_rate}"
+                f"{self.learning_rate}",
             )
         return self
 
@@ -84,10 +92,10 @@ class EvalConfig(Section):
     eval_steps: int = Field(100, ge=1)
     """Steps between evaluations; the last step always has one."""
     eval_rows: int = Field(32, ge=1)
-    """Validation rows (of max_seq_len tokens) per evaluation during training, always the same ones."""
+    """Validation rows (of max_seq_len tokens) per evaluation during training, always the same."""
     final_eval_rows: int = Field(128, ge=1)
     """Validation rows of the evaluation after the last step."""
-    subnets: dict[str, SubnetSpec] = {}
+    subnets: dict[str, SubnetSpec] = Field({})
     """Named subnets that are evaluated beside the full model."""
 
 
@@ -96,11 +104,11 @@ class MonitorConfig(Section):
 
     logging_steps: int = Field(10, ge=1)
     """Steps between log records."""
-    sample_prompts: list[str] = []
+    sample_prompts: list[str] = Field([])
     """Prompts that are continued (greedily) and logged as text at every evaluation."""
     sample_tokens: int = Field(48, ge=1)
     """Tokens of a text sample."""
     histograms: bool = True
     """Log expert-load histograms to VisualDL."""
     peak_gflops: float | None = Field(None, gt=0)
-    """Peak of this machine in GFLOP/s for FLOP utilisation; null measures a large fp32 matrix product."""
+    """Peak of this machine in GFLOP/s for FLOP utilisation; null measures a large fp32 product."""

@@ -55,7 +55,10 @@ class ElasticSpace:
         is_sparse = coins[4] < sparsity.probability
         if not (is_shallow or is_narrow or is_sparse):
             return self.full
-        layers, pools = self.full.layers, dict(zip(self.full.layers, self.full.experts, strict=True))
+        layers, pools = (
+            self.full.layers,
+            dict(zip(self.full.layers, self.full.experts, strict=True)),
+        )
         if is_shallow or is_narrow:
             order = _uniform(stream, self.model.num_hidden_layers)
             if is_shallow:

@@ -176,7 +176,9 @@ def _check_spec(spec: SubnetSpec, config: ModelConfig) -> None:
         faults.append("experts and top_k: the model has no experts; leave both out")
     elif routed:
         if spec.experts is not None and spec.experts > routed:
-            faults.append(f"experts: {spec.experts}, but the model has {routed}; expected 1..{routed}")
+            faults.append(
+                f"experts: {spec.experts}, but the model has {routed}; expected 1..{routed}"
+            )
         if spec.top_k is not None and spec.top_k > config.moe_k:
             faults.append(
                 f"top_k: {spec.top_k}, but the model routes to {config.moe_k}; "

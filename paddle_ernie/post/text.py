@@ -17,8 +17,7 @@ from paddle_ernie.utils.options import RunOptions
 
 def prepare_text(data: DataConfig, cache_dir: Path, output_dir: Path, options: RunOptions) -> None:
     """Tokenise the sources into `cache_dir`, measure the baselines, record both."""
-    with Progress(options.console) as progress:
-        corpus = prepare_corpus(data, cache_dir=cache_dir, progress=progress)
+    corpus = prepare_corpus(data, cache_dir=cache_dir, progress=Progress(options.console), stop=options.stop)
     corpus.tokenizer.save(output_dir / "tokenizer")
     baselines = measure_baselines(corpus.split_bytes("train"), corpus.split_bytes("valid"))
     write_json(
@@ -26,14 +25,14 @@ def prepare_text(data: DataConfig, cache_dir: Path, output_dir: Path, options: R
         {
             "kind": "tokenizer",
             "vocab_size": corpus.tokenizer.vocab_size,
-            "sources": [asdict(source) for source in corpus.summary],
+            "sources": [source.to_json() for source in corpus.summary],
             "fingerprint": corpus.fingerprint,
             "bytes_per_token": _bytes_per_token(corpus),
-            "bpb": {"bigram": baselines.bigram, "xz": baselines.xz},
+            "bpb": asdict(baselines),
         },
     )
 
 
 def _bytes_per_token(corpus: Corpus) -> float:
-    tokens = sum(len(store.tokens) for store in corpus.valid)
+    tokens = sum(store.num_tokens for store in corpus.valid)
     return len(corpus.split_bytes("valid")) / tokens

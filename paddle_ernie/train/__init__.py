@@ -1,0 +1,1 @@
+"""Training: loop and step, optimizer, checkpoints, evaluation; pre-training and extraction."""

@@ -1,4 +1,4 @@
-"""Auxiliary-loss-free load balancing (Wang et al. 2024, arXiv:2408.15664). Called after each update.
+"""Auxiliary-loss-free load balancing (Wang et al. 2024, arXiv:2408.15664), after each update.
 
 Each expert has a bias that is added to its router probability for selection only. After a step the
 bias moves by a fixed amount against the load that the whole global batch put on the expert:

@@ -57,6 +57,7 @@ class AdamW:
         with np.errstate(over="ignore", invalid="ignore"):  # reported through the result
             return math.sqrt(sum_of_squares(host_view(grad) for grad in grads))
 
+    @paddle.no_grad()
     def step(self, learning_rate: float, gradient_norm: float) -> None:
         """Clip by `gradient_norm` (the global norm of the gradients), update, drop gradients."""
         scale = min(1.0, self._max_grad_norm / gradient_norm) if gradient_norm else 1.0

@@ -20,12 +20,14 @@ def learning_rate(step: int, train: TrainConfig) -> float:
     step = min(step, train.max_steps)
     peak, low = train.learning_rate, train.min_learning_rate
     if step <= train.warmup_steps:
-        return peak * step / train.warmup_steps
+        return peak * (step / train.warmup_steps)
     if train.lr_scheduler_type == "constant":
         return peak
     if train.lr_scheduler_type == "cosine":
-        return low + (peak - low) * _cosine(step, train.warmup_steps, train.max_steps)
-    return low + (peak - low) * _one_minus_sqrt(step, train.max_steps, train.decay_steps)
+        share = _cosine(step, train.warmup_steps, train.max_steps)
+    else:
+        share = _one_minus_sqrt(step, train.max_steps, train.decay_steps)
+    return peak * share + low * (1.0 - share)  # exactly peak at 1 and low at 0
 
 
 def _cosine(step: int, start: int, stop: int) -> float:

@@ -48,7 +48,7 @@ class TrainingError(PaddleErnieError):
     """Training cannot go on (too many non-finite steps, full disk)."""
 
 
-class Interrupted(PaddleErnieError):
+class Interrupted(PaddleErnieError):  # noqa: N818  nothing went wrong
     """SIGINT or SIGTERM arrived; the run's state is on disk."""
 
     exit_code = ExitCode.INTERRUPTED

@@ -45,7 +45,7 @@ def write_json(path: Path, value: Any) -> None:
 
 @contextmanager
 def directory_atomic(path: Path) -> Iterator[Path]:
-    """Yield a temporary sibling of `path`; on success it replaces `path`, on error it is removed."""
+    """Yield a temporary sibling of `path`: it replaces `path`, or on an error is removed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     temporary.chmod(0o755)

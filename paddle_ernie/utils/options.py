@@ -1,4 +1,4 @@
-"""RunOptions: what the command line adds to a configuration, and the flag that asks a run to stop."""
+"""RunOptions: what the command line adds to a configuration, and the flag that stops a run."""
 
 from dataclasses import dataclass, field
 from threading import Event
@@ -27,7 +27,7 @@ class RunOptions:
     """How to run a stage; never changes what is computed."""
 
     resume: str = "auto"
-    """`auto`: go on from the newest whole checkpoint; `never`: start over; else a checkpoint path."""
+    """`auto`: go on from the newest whole checkpoint; `never`: start over; else a checkpoint."""
     stop: StopFlag = field(default_factory=StopFlag)
     console: Console = field(default_factory=Console)
     """Where tables, progress bars and samples are shown."""

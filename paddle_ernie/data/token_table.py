@@ -1,0 +1,106 @@
+"""Which bytes each token id stands for: the table behind decoding, streaming and bits per byte.
+
+Two families of tokenizers can represent every byte string, and only these are accepted:
+
+    byte level      every piece is written in an alphabet of 256 printable characters, one per byte
+    byte fallback   pieces are text with U+2581 for a space, and <0x00> .. <0xFF> stand for bytes
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from paddle_ernie.utils.errors import DataError
+
+SPACE_MARK = "\u2581"
+BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+def byte_alphabet() -> list[str]:
+    """The character that stands for each byte 0 .. 255 in a byte-level vocabulary (GPT-2's rule).
+
+    Printable Latin-1 characters stand for themselves; the rest are moved up past U+0100, in order.
+    """
+    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
+    moved = iter(range(0x100, 0x200))
+    return [chr(byte) if byte in printable else chr(next(moved)) for byte in range(256)]
+
+
+def is_byte_level(definition: dict[str, Any]) -> bool:
+    """Whether the pipeline of a tokenizer.json turns text into the byte alphabet."""
+    return any(
+        step.get("type") == "ByteLevel"
+        for part in ("pre_tokenizer", "decoder")
+        for step in _steps(definition.get(part))
+    )
+
+
+def drops_leading_space(definition: dict[str, Any]) -> bool:
+    """Whether encoding puts a space before a text that decoding must take away again."""
+    return any(
+        (step.get("type") == "Strip" and step.get("start", 0) > 0)
+        or (step.get("type") == "Metaspace" and step.get("prepend_scheme", "always") != "never")
+        for step in _steps(definition.get("decoder"))
+    )
+
+
+def token_table(definition: dict[str, Any], where: str) -> tuple[list[bytes], list[int]]:
+    """Bytes of each id, and the 256 ids of single bytes. Control tokens stand for no bytes.
+
+    Raises DataError if some byte has no token, because then some text could not be represented.
+    """
+    vocabulary = model_vocabulary(definition)
+    added = definition.get("added_tokens") or []
+    size = 1 + max([*vocabulary.values(), *(token["id"] for token in added)])
+    table = [b""] * size
+    read = _byte_level_piece if is_byte_level(definition) else _fallback_piece
+    characters = {character: byte for byte, character in enumerate(byte_alphabet())}
+    for piece, index in vocabulary.items():
+        table[index] = read(piece, characters)
+    for token in added:
+        table[token["id"]] = b"" if token["special"] else token["content"].encode()
+    return table, _single_bytes(definition, vocabulary, where)
+
+
+def model_vocabulary(definition: dict[str, Any]) -> dict[str, int]:
+    """Piece -> id of the model part (a dict for BPE, a list of [piece, score] for Unigram)."""
+    vocabulary = definition["model"]["vocab"]
+    if isinstance(vocabulary, dict):
+        return vocabulary
+    return {piece: index for index, (piece, _) in enumerate(vocabulary)}
+
+
+def _single_bytes(definition: dict[str, Any], vocabulary: dict[str, int], where: str) -> list[int]:
+    if is_byte_level(definition):
+        names, kind = byte_alphabet(), "byte-level"
+    else:
+        names, kind = [f"<0x{byte:02X}>" for byte in range(256)], "byte-fallback"
+    if missing := [byte for byte, name in enumerate(names) if name not in vocabulary]:
+        raise DataError(
+            f"tokenizer {where}: {len(missing)} of 256 bytes have no token (first: "
+            f"0x{missing[0]:02X}, {kind} pieces expected), so some text could not be represented; "
+            "use a byte-level BPE or a SentencePiece model trained with byte_fallback"
+        )
+    return [vocabulary[name] for name in names]
+
+
+def _byte_level_piece(piece: str, characters: dict[str, int]) -> bytes:
+    if all(character in characters for character in piece):
+        return bytes(characters[character] for character in piece)
+    return piece.encode()  # an added token that also stands in the model's vocabulary
+
+
+def _fallback_piece(piece: str, _: dict[str, int]) -> bytes:
+    if match := BYTE_PIECE.fullmatch(piece):
+        return bytes([int(match[1], 16)])
+    return piece.replace(SPACE_MARK, " ").encode()
+
+
+def _steps(part: dict[str, Any] | None) -> Iterator[dict[str, Any]]:
+    """The steps of a pipeline part, sequences flattened."""
+    if part is None:
+        return
+    yield part
+    for key in ("pretokenizers", "decoders", "normalizers"):
+        for step in part.get(key, []):
+            yield from _steps(step)

@@ -1,0 +1,123 @@
+#!/usr/bin/env python
+"""Continue a prompt with a trained model, on the terminal as it comes.
+
+    python tools/generate.py --model DIR --prompt "def main("
+    python tools/generate.py --model DIR --prompt - --temperature 0 < prompt.txt
+    python tools/generate.py --model DIR --prompt "import" --subnet layers=4,experts=8 --moe-k 1
+
+Prompt and continuation go to stdout, the speed to stderr.
+Exit codes: 0 done, 1 damaged model, 2 bad option or input, 130 interrupted.
+"""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from rich.console import Console
+
+from paddle_ernie.utils.cli import run_main
+from paddle_ernie.utils.errors import ExitCode, InputError
+from paddle_ernie.utils.threads import configure_threads
+
+if TYPE_CHECKING:
+    from paddle_ernie.models.model import ErnieMoeModel
+    from paddle_ernie.models.plan import ForwardPlan
+
+
+def main() -> int:
+    """Load, generate, stream."""
+    arguments = _parser().parse_args()
+    configure_threads(arguments.threads)
+    prompt = _read_stdin() if arguments.prompt == "-" else arguments.prompt
+    # Tensors and Paddle come after the threads are set, and after the options were understood.
+    from paddle_ernie.data.tokenizer import Tokenizer
+    from paddle_ernie.models.decoding import generate
+    from paddle_ernie.models.model_dir import load_model_dir
+
+    model = load_model_dir(arguments.model)
+    tokenizer = Tokenizer.load(arguments.model)
+    prompt_ids = tokenizer.encode(prompt) or [tokenizer.bos_id]
+    ids = generate(
+        model,
+        prompt_ids,
+        max_new_tokens=arguments.max_tokens,
+        temperature=arguments.temperature,
+        top_k=arguments.top_k,
+        top_p=arguments.top_p,
+        seed=arguments.seed,
+        stop_ids={tokenizer.eos_id},
+        plan=_plan(arguments.subnet, model),
+        plan_top_k=arguments.moe_k,
+        num_ids=tokenizer.vocab_size,
+    )
+    streamer, times = tokenizer.streamer(), [time.perf_counter()]
+    _write(prompt)
+    try:
+        for token in ids:
+            times.append(time.perf_counter())
+            _write(streamer.push(token))
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    finally:
+        _write(streamer.flush() + "\n")
+        Console(stderr=True).print(_speed(len(prompt_ids), times), highlight=False)
+    return ExitCode.DONE
+
+
+def _plan(subnet: str | None, model: "ErnieMoeModel") -> "ForwardPlan | None":
+    if subnet is None:
+        return None
+    from paddle_ernie.elastic.subnet import parse_subnet
+    from paddle_ernie.elastic.supernet import uniform_plan
+
+    return uniform_plan(parse_subnet(subnet, model.config), 1, model.config)
+
+
+def _read_stdin() -> str:
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise InputError(f"prompt on stdin: not UTF-8 at byte {error.start}") from error
+
+
+def _write(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _speed(prompt_tokens: int, times: list[float]) -> str:
+    """The first new token includes the prompt; the speed is that of the others."""
+    if len(times) < 2:
+        return f"prompt of {prompt_tokens} tokens; no new tokens"
+    first, rest = times[1] - times[0], times[-1] - times[1]
+    text = f"prompt of {prompt_tokens} tokens and first new one in {first:.2f} s"
+    if len(times) > 2:
+        text += f"; {len(times) - 2} more at {(len(times) - 2) / rest:.1f} tokens/s"
+    return text
+
+
+def _parser() -> argparse.ArgumentParser:
+    description, _, rest = __doc__.partition("\n\n")
+    parser = argparse.ArgumentParser(
+        description=description, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--model", type=Path, required=True, metavar="DIR", help="model directory or checkpoint")
+    add("--prompt", required=True, metavar="TEXT", help="text to continue; - reads it from stdin")
+    add("--max-tokens", type=int, default=128, help="new tokens at most (default: %(default)s)")
+    add("--temperature", type=float, default=0.8, help="0 is greedy (default: %(default)s)")
+    add("--top-k", type=int, default=0, help="draw from this many tokens; 0: all")
+    add("--top-p", type=float, default=0.95, help="draw from this probability mass (%(default)s)")
+    add("--seed", type=int, default=0, help="of the draws (default: %(default)s)")
+    add("--moe-k", type=int, metavar="K", help="experts per token (default: the model's)")
+    add("--subnet", metavar="SPEC", help="run a sub-model, e.g. layers=4,experts=8,top_k=1")
+    add("--threads", type=int, help="threads (default: every core)")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(run_main(main))
