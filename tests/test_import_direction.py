@@ -21,7 +21,7 @@ ROWS = (
     ("train", "serve", "envs"),
     ("rl",),
     ("post", "eval"),
-    ("dry_run", "launch"),
+    ("dry_run", "launch", "bench"),
     ("tools",),
 )
 LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}
@@ -31,7 +31,12 @@ SOURCES = sorted([*(ROOT / PACKAGE).rglob("*.py"), *(ROOT / "tools").rglob("*.py
 
 # Tests that follow no single module: whole packages, files of the project, whole runs.
 WITHOUT_MODULE = frozenset(
-    {"test_readme.py", "test_import_direction.py", "monitor/test_package.py"}
+    {
+        "test_readme.py",
+        "test_import_direction.py",
+        "monitor/test_package.py",
+        "elastic/test_package.py",
+    }
 )
 WITHOUT_MIRROR = frozenset({"integration", "golden"})
 

@@ -27,6 +27,13 @@ def sections_with(schema: type[Section], key: str) -> list[str]:
     ]
 
 
+def is_section(annotation: Any) -> bool:
+    """Whether an annotation is a section's class."""
+    # Python 3.10 takes `list[str]` for a type, which issubclass then refuses.
+    plain = isinstance(annotation, type) and get_origin(annotation) is None
+    return plain and issubclass(annotation, Section)
+
+
 def _child(annotation: Any, part: str | int, value: Plain) -> Any:
     for section in _sections(annotation, value):
         if part in section.model_fields:
@@ -45,7 +52,7 @@ def _value_child(value: Plain, part: str | int) -> Plain:
 
 def _sections(annotation: Any, value: Plain) -> list[type[Section]]:
     """Section classes an annotation allows, narrowed by the value's `kind` where it has one."""
-    found = [m for m in _members(annotation) if isinstance(m, type) and issubclass(m, Section)]
+    found = [member for member in _members(annotation) if is_section(member)]
     kind = value.get("kind") if isinstance(value, dict) else None
     narrowed = [s for s in found if kind in _kinds(s)]
     return narrowed or found

@@ -67,6 +67,8 @@ class ExtractChoice(Section):
     or the lowest ids."""
     calibration_rows: int = Field(32, ge=1)
     """Training rows that importance is measured on."""
+    eval_rows: int = Field(128, ge=1)
+    """Validation rows that the cut model is evaluated on, before any further training."""
 
     @model_validator(mode="after")
     def _check_choice(self) -> Self:

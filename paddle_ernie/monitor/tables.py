@@ -16,7 +16,7 @@ import rich.table
 from rich.text import Text
 
 Cell = str | int | float | None
-MISSING = "–"  # noqa: RUF001 - an en dash reads better than a hyphen in a column of numbers
+MISSING = "–"  # an en dash reads better than a hyphen in a column of numbers
 
 DECIMAL_PREFIXES = ("", "k", "M", "B", "T")
 BYTE_UNITS = ("B", "kB", "MB", "GB", "TB")

@@ -64,17 +64,13 @@ class PretrainSummary(Recorded):
     tokens_per_s: float
     eval: dict[str, Evaluation]
     """After the last step."""
-    eval_start: dict[str, Evaluation] = {}
-    """Before the first step."""
-    params: Parameters | None = None
-    flop_utilisation: float | None = None
-    peak_memory_bytes: float | None = None
-    predicted_memory_bytes: float | None = None
+    peak_memory_bytes: float
+    predicted_memory_bytes: float
 
     @property
     def parameters(self) -> Parameters | None:
         """Of the full model."""
-        return self.params or self.eval[FULL].params
+        return self.eval[FULL].params
 
 
 class Ratios(Recorded):
@@ -91,6 +87,8 @@ class ExtractSummary(Recorded):
     params_before: Parameters
     params_after: Parameters
     subnet: dict[str, Any] = {}
+    eval: dict[str, Evaluation] = {}
+    """The cut model before any further training; empty when there was no text to measure on."""
 
 
 class Baselines(Recorded):
@@ -146,9 +144,7 @@ class PretrainRecord:
 
     @property
     def flop_utilisation(self) -> float | None:
-        """What the summary says, else the median of what was logged."""
-        if self.summary.flop_utilisation is not None:
-            return self.summary.flop_utilisation
+        """Median of what was logged."""
         series = self.metrics.scalars.get("throughput/flop_utilisation")
         return None if series is None else float(np.nanmedian(series.values))
 

@@ -100,7 +100,7 @@ def model_rows(run: RunRecord) -> list[Row]:
         rows = _full_rows(run.full)
     if run.healed is not None and run.extract is not None:
         cut = run.extract.params_after
-        before, after = run.healed.summary.eval_start.get(FULL), run.healed.summary.eval[FULL]
+        before, after = run.extract.eval.get(FULL), run.healed.summary.eval[FULL]
         if before is not None:
             rows.append(Row("extracted_before", "extracted, as cut", before, cut))
         rows.append(Row("extracted_after", "extracted, after mid-training", after, cut))

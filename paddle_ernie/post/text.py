@@ -17,7 +17,9 @@ from paddle_ernie.utils.options import RunOptions
 
 def prepare_text(data: DataConfig, cache_dir: Path, output_dir: Path, options: RunOptions) -> None:
     """Tokenise the sources into `cache_dir`, measure the baselines, record both."""
-    corpus = prepare_corpus(data, cache_dir=cache_dir, progress=Progress(options.console), stop=options.stop)
+    corpus = prepare_corpus(
+        data, cache_dir=cache_dir, progress=Progress(options.console), stop=options.stop
+    )
     corpus.tokenizer.save(output_dir / "tokenizer")
     baselines = measure_baselines(corpus.split_bytes("train"), corpus.split_bytes("valid"))
     write_json(

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 
@@ -18,8 +18,7 @@ from paddle_ernie.data.corpus import Corpus
 from paddle_ernie.data.loader import valid_batch
 from paddle_ernie.data.tokenizer import Tokenizer
 from paddle_ernie.data.types import Batch
-from paddle_ernie.elastic.subnet import Subnet, SubnetSizes
-from paddle_ernie.models.cost import flops_per_token
+from paddle_ernie.elastic.subnet import Subnet
 from paddle_ernie.models.decoding import generate
 from paddle_ernie.models.model import ErnieMoeModel
 from paddle_ernie.monitor.records import MetricRecord
@@ -62,7 +61,7 @@ class LogMetrics:
         self.window.add(event, self.token_bytes)
         self.steps += 1
         self.tokens += event.result.tokens
-        self.flops += self._step_flops(event)
+        self.flops += event.result.flops
         if not event.is_due(self.config.monitor.logging_steps):
             return
         scalars = self.window.scalars() | self._progress(event) | self._speed() | _memory()
@@ -99,18 +98,6 @@ class LogMetrics:
             "time/data_s": data / self.steps,
             "time/checkpoint_s": self.checkpoint_seconds,
         }
-
-    def _step_flops(self, event: StepEvent) -> float:
-        seq_len = event.batch.input_ids.shape[1]
-        return seq_len * sum(self._flops(s.sizes(), seq_len) for s in event.result.subnets)
-
-    @cached_property
-    def _flops(self) -> Callable[[SubnetSizes, int], float]:
-        @lru_cache(maxsize=1024)
-        def of_sizes(sizes: SubnetSizes, seq_len: int) -> float:
-            return flops_per_token(self.model.config, seq_len, backward=True, sizes=sizes)
-
-        return of_sizes
 
 
 @dataclass

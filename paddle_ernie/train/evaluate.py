@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import paddle
 
+from paddle_ernie.config.model import ModelConfig
+from paddle_ernie.data.corpus import Corpus
 from paddle_ernie.data.types import IGNORE_LABEL, Batch
 from paddle_ernie.elastic.subnet import Subnet
 from paddle_ernie.elastic.supernet import uniform_plan
@@ -77,11 +79,33 @@ def evaluate(
 ) -> dict[str, EvalResult]:
     """The full model's result under `FULL`, then one per named subnet."""
     named = {FULL: Subnet.full(model.config), **subnets}
-    bytes_ = target_bytes(batch.labels, token_bytes)
     return {
-        name: EvalResult(_nats(model, batch, subnet, micro_rows), batch.num_targets, bytes_)
+        name: evaluate_subnet(model, batch, subnet, token_bytes=token_bytes, micro_rows=micro_rows)
         for name, subnet in named.items()
     }
+
+
+def evaluate_subnet(
+    model: ErnieMoeModel,
+    batch: Batch,
+    subnet: Subnet,
+    *,
+    token_bytes: np.ndarray,
+    micro_rows: int,
+) -> EvalResult:
+    """One subnet's result; `token_bytes` is int64 [V]."""
+    return EvalResult(
+        nats=_nats(model, batch, subnet, micro_rows),
+        targets=batch.num_targets,
+        target_bytes=target_bytes(batch.labels, token_bytes),
+    )
+
+
+def bytes_by_id(corpus: Corpus, model: ModelConfig) -> np.ndarray:
+    """int64 [V], UTF-8 bytes per id; 0 for ids that only the model has (a padded vocabulary)."""
+    known = corpus.tokenizer.token_bytes
+    assert model.vocab_size is not None
+    return np.pad(known, (0, model.vocab_size - len(known)))
 
 
 def _nats(model: ErnieMoeModel, batch: Batch, subnet: Subnet, micro_rows: int) -> float:

@@ -20,8 +20,8 @@ from typing import Any
 from rich.console import Console
 
 from paddle_ernie.config.stages import ExtractConfig
-from paddle_ernie.data.corpus import prepare_corpus
-from paddle_ernie.data.loader import TrainLoader
+from paddle_ernie.data.corpus import Corpus, prepare_corpus
+from paddle_ernie.data.loader import TrainLoader, valid_batch
 from paddle_ernie.data.types import Batch
 from paddle_ernie.elastic.extract import extract_arrays
 from paddle_ernie.elastic.importance import mean_loss, measure_importance
@@ -34,7 +34,9 @@ from paddle_ernie.models.model_dir import load_model_dir, model_arrays, save_mod
 from paddle_ernie.monitor import tables
 from paddle_ernie.monitor.progress import Progress
 from paddle_ernie.monitor.tables import Column, Table
+from paddle_ernie.train.evaluate import FULL, bytes_by_id, evaluate_subnet
 from paddle_ernie.train.run_folder import RunFolder
+from paddle_ernie.train.summary import describe_result
 from paddle_ernie.utils.errors import InputError, Interrupted
 from paddle_ernie.utils.files import directory_atomic, sha256, write_json
 from paddle_ernie.utils.manifest import MANIFEST_FILE, write_manifest
@@ -57,6 +59,8 @@ class ExtractResult:
     """None if experts were taken by lowest id and layers evenly."""
     losses: tuple[float, float] | None
     """Nats per token on the calibration text of the whole model and of the Subnet in it."""
+    evaluation: dict[str, Any] | None
+    """How the cut model does on validation text, without further training; None without text."""
 
     def to_json(self) -> dict[str, Any]:
         """What summary.json holds."""
@@ -67,6 +71,7 @@ class ExtractResult:
             "subnet": self.subnet.to_json(),
             "subnet_id": self.subnet.id,
             "importance": self.importance.method if self.importance else "first",
+            "eval": {FULL: self.evaluation} if self.evaluation else {},
             "calibration_loss": dict(zip(("before", "after"), self.losses or (), strict=False)),
             **self.sizes.to_json(),
         }
@@ -90,13 +95,15 @@ def extract_to(config: ExtractConfig, output: Path, options: RunOptions) -> Extr
     if config.extract.subnet is not None:
         # Sizes that do not fit are an error now, not after tokenising and measuring.
         Subnet.from_spec(config.extract.subnet, model.config)
-    rows = _calibration_rows(config, options)
+    corpus = _corpus(config, options)
+    rows = _calibration_rows(config, corpus) if corpus else []
     importance = _measure(model, rows, config, options)
     subnet = _choose(config, model, importance)
-    losses = None
-    if rows:
+    losses = evaluation = None
+    if corpus:
         full = Subnet.full(model.config)
         losses = (mean_loss(model, rows, full), mean_loss(model, rows, subnet))
+        evaluation = _evaluate(config, corpus, model, subnet)
     result = ExtractResult(
         model_dir=output,
         parent_dir=config.init_from,
@@ -105,23 +112,28 @@ def extract_to(config: ExtractConfig, output: Path, options: RunOptions) -> Extr
         sizes=compare_sizes(model.config, standalone_config(model.config, subnet)),
         importance=importance,
         losses=losses,
+        evaluation=evaluation,
     )
     _write(result, model)
     _show(result, model, options.console)
     return result
 
 
-def _calibration_rows(config: ExtractConfig, options: RunOptions) -> list[Batch]:
-    """Training rows in passes; none if nothing is to be measured."""
+def _corpus(config: ExtractConfig, options: RunOptions) -> Corpus | None:
+    """Text to measure on; none if nothing is to be measured."""
     if config.extract.importance == "first":
-        return []
-    corpus = prepare_corpus(
+        return None
+    return prepare_corpus(
         config.data,
         cache_dir=config.data.cache_dir or config.run.output_dir / "cache",
         tokenizer_path=config.init_from,
         progress=Progress(options.console),
         stop=options.stop,
     )
+
+
+def _calibration_rows(config: ExtractConfig, corpus: Corpus) -> list[Batch]:
+    """Training rows in passes."""
     seq_len = config.data.max_seq_len
     available = sum(store.num_tokens // seq_len for store in corpus.train)
     batch = TrainLoader(
@@ -151,6 +163,21 @@ def _measure(
             task.advance()
 
         return measure_importance(model, rows, method, before_pass=count_pass)
+
+
+def _evaluate(
+    config: ExtractConfig, corpus: Corpus, model: ErnieMoeModel, subnet: Subnet
+) -> dict[str, Any]:
+    """Validation loss of `subnet` inside the elastic model: bit for bit the cut model's."""
+    batch = valid_batch(corpus, max_seq_len=config.data.max_seq_len, rows=config.extract.eval_rows)
+    result = evaluate_subnet(
+        model,
+        batch,
+        subnet,
+        token_bytes=bytes_by_id(corpus, model.config),
+        micro_rows=PASS_ROWS,
+    )
+    return describe_result(result, model.config, subnet)
 
 
 def _choose(config: ExtractConfig, model: ErnieMoeModel, importance: Importance | None) -> Subnet:

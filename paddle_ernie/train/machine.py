@@ -7,11 +7,13 @@ both memory figures are the peak that `getrusage` knows.
 import resource
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import paddle
 
 STATUS = Path("/proc/self/status")
+CLEAR_REFS = Path("/proc/self/clear_refs")
 MATMUL_SIZE = 1536  # 9 MB a matrix in fp32: larger than a core's own caches, 0.1 s on one core
 MATMUL_REPEATS = 3
 KILO = 1024
@@ -28,6 +30,13 @@ def peak_resident_bytes() -> int:
     Not from `getrusage`: there a process started by a larger one inherits that one's peak.
     """
     return _status("VmHWM") or _rusage_peak()
+
+
+def forget_peak() -> None:
+    """Count the peak from now on: a stage of a pipeline is not charged with an earlier one's."""
+    # The kernel's documented way; where it is refused the peak stays that of the whole process.
+    with suppress(OSError):
+        CLEAR_REFS.write_text("5")
 
 
 def measure_peak_gflops() -> float:

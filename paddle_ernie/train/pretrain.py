@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from paddle_ernie.config.model import ModelConfig
 from paddle_ernie.config.stages import PretrainConfig
 from paddle_ernie.data.corpus import Corpus, prepare_corpus
@@ -31,8 +29,9 @@ from paddle_ernie.monitor.writer import Monitor
 from paddle_ernie.train.callbacks import Evaluate, LogMetrics, SaveCheckpoints
 from paddle_ernie.train.checkpoint import remove_unfinished
 from paddle_ernie.train.checkpoint_writer import CheckpointWriter
-from paddle_ernie.train.evaluate import FULL
+from paddle_ernie.train.evaluate import FULL, bytes_by_id
 from paddle_ernie.train.loop import Stopwatch, TrainLoop, TrainState
+from paddle_ernie.train.machine import forget_peak
 from paddle_ernie.train.optimizer import AdamW, trainable_parameters
 from paddle_ernie.train.resume import ResumableParts, collect, find_snapshot, restore
 from paddle_ernie.train.run_folder import RunFolder
@@ -65,6 +64,7 @@ def run_pretrain(config: PretrainConfig, options: RunOptions) -> PretrainResult:
     with folder.lock(), ExitStack() as stack:
         if finished := _finished(config, folder, options):
             return finished
+        forget_peak()
         progress = Progress(options.console)
         corpus = load_corpus(config, progress, options.stop)
         model = build_model(config, corpus)
@@ -169,7 +169,7 @@ class _Run:
     ) -> None:
         self.config, self.folder, self.corpus, self.model = config, folder, corpus, model
         self.console = options.console
-        token_bytes = _token_bytes(corpus, model.config)
+        token_bytes = bytes_by_id(corpus, model.config)
         state, stopwatch = TrainState(), Stopwatch()
         self.monitor = stack.enter_context(Monitor(folder.metrics, config.run.visualdl_dir))
         self.writer = CheckpointWriter(
@@ -241,10 +241,3 @@ def make_loader(config: PretrainConfig, corpus: Corpus) -> TrainLoader:
         seed=config.run.seed,
         weights=corpus.weights,
     )
-
-
-def _token_bytes(corpus: Corpus, model: ModelConfig) -> np.ndarray:
-    """Bytes per id, with zeros for ids that only the model has (a padded vocabulary)."""
-    known = corpus.tokenizer.token_bytes
-    assert model.vocab_size is not None
-    return np.pad(known, (0, model.vocab_size - len(known)))

@@ -21,6 +21,7 @@ from paddle_ernie.data.types import IGNORE_LABEL, Batch
 from paddle_ernie.elastic.space import ElasticSpace
 from paddle_ernie.elastic.subnet import Subnet
 from paddle_ernie.elastic.supernet import forward_plan
+from paddle_ernie.elastic.work import plan_flops
 from paddle_ernie.models.model import ErnieMoeModel, LossOutput
 from paddle_ernie.models.mtp import mtp_inputs
 from paddle_ernie.models.plan import ForwardPlan
@@ -70,6 +71,8 @@ class StepResult:
     """Layer -> int64 [E], tokens each expert processed."""
     entropy: dict[int, Mean] = field(default_factory=dict)
     """Layer -> normalised routing entropy over the rows that ran the layer."""
+    flops: float = 0.0
+    """Operations of the rows' own sub-models, forward and backward."""
     subnets: list[Subnet] = field(default_factory=list)
     """The sub-model of each row."""
     learning_rate: float = 0.0
@@ -113,6 +116,9 @@ class Stepper:
             plan = forward_plan(subnets, self.model.config)
             output = self._forward(micro, plan, batch, mtp_targets)
             output.total.backward()
+            result.flops += plan_flops(
+                plan, self.model.config, micro.input_ids.shape[1], backward=True
+            )
             self._collect_losses(result, micro, subnets, output)
             _collect_routing(result, plan, output)
         result.mtp.weight = mtp_targets

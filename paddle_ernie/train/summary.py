@@ -10,7 +10,7 @@ from typing import Any
 from paddle_ernie.config.model import ModelConfig
 from paddle_ernie.config.stages import PretrainConfig
 from paddle_ernie.elastic.subnet import Subnet
-from paddle_ernie.models.cost import ParameterCounts, parameter_counts
+from paddle_ernie.models.cost import ParameterCounts, memory_estimate, parameter_counts
 from paddle_ernie.monitor import tables
 from paddle_ernie.monitor.tables import Column, Table
 from paddle_ernie.train.evaluate import FULL, EvalResult
@@ -33,17 +33,25 @@ def summarise(
         "train_seconds": state.train_seconds,
         "tokens_per_s": state.tokens / max(state.train_seconds, 1e-9),
         "peak_memory_bytes": peak_resident_bytes(),
+        "predicted_memory_bytes": memory_estimate(
+            model, config.train, config.data.max_seq_len
+        ).total,
         "eval": {
-            name: {
-                "loss": result.loss,
-                "bpb": result.bits_per_byte,
-                "ppl": result.perplexity,
-                "tokens": result.targets,
-                "bytes": result.target_bytes,
-                "params": _counts(parameter_counts(model, _subnet(config, model, name).sizes())),
-            }
+            name: describe_result(result, model, _subnet(config, model, name))
             for name, result in results.items()
         },
+    }
+
+
+def describe_result(result: EvalResult, model: ModelConfig, subnet: Subnet) -> dict[str, Any]:
+    """One evaluated model or subnet as JSON values."""
+    return {
+        "loss": result.loss,
+        "bpb": result.bits_per_byte,
+        "ppl": result.perplexity,
+        "tokens": result.targets,
+        "bytes": result.target_bytes,
+        "params": _counts(parameter_counts(model, subnet.sizes())),
     }
 
 

@@ -61,3 +61,9 @@ def _cpu_info() -> str:
         return CPU_INFO.read_text()
     except OSError:  # not Linux: Paddle's defaults stand
         return ""
+
+
+def cpu_model() -> str:
+    """The processor's name, for benchmark files; empty where the system does not tell."""
+    lines = (line.partition(":") for line in _cpu_info().splitlines())
+    return next((value.strip() for key, _, value in lines if key.strip() == "model name"), "")

@@ -78,7 +78,7 @@ def test_files_with_a_parent_may_leave_things_out(
 
 
 def sections(schema: type[Section], seen: set[type[Section]]) -> set[type[Section]]:
-    from paddle_ernie.config.fields import _members
+    from paddle_ernie.config.fields import _members, is_section
 
     if schema in seen:
         return seen
@@ -87,7 +87,7 @@ def sections(schema: type[Section], seen: set[type[Section]]) -> set[type[Sectio
         for member in _members(field.annotation):
             arguments = [member, *(m for a in getattr(member, "__args__", ()) for m in _members(a))]
             for argument in arguments:
-                if isinstance(argument, type) and issubclass(argument, Section):
+                if is_section(argument):
                     sections(argument, seen)
     return seen
 

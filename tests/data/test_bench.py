@@ -15,5 +15,6 @@ def test_figures_are_consistent(tmp_path: Path) -> None:
     assert 1 < result.bytes_per_token < 6
     assert result.vocab_size == 600
     assert 0 < result.warm_start_seconds < 2
+    assert 0 < result.tokenizer_seconds < 30
     assert 0 < result.loader_milliseconds < 50
     assert result.one_core_mb_per_second > 0 < result.all_cores_mb_per_second

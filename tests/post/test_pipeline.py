@@ -1,4 +1,4 @@
-"""Fingerprints decide what a pipeline runs again: a stage whose inputs changed, and all after it."""
+"""Fingerprints decide what a pipeline runs again: what changed, and all stages after it."""
 
 from pathlib import Path
 from typing import Any

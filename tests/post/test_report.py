@@ -93,20 +93,19 @@ def evaluation(bpb: float) -> dict:
     return {"loss": 2 * bpb, "bpb": bpb, "ppl": float(np.exp(2 * bpb)), "rows": 64}
 
 
-def pretrain_summary(params: dict, scores: dict[str, float], start: dict[str, float]) -> dict:
-    return {
+def pretrain_summary(params: dict, scores: dict[str, float]) -> dict:
+    summary = {
         "kind": "pretrain",
-        "params": params,
         "tokens": 819_200,
         "steps": 200,
         "train_seconds": 100.0,
         "tokens_per_s": 8192.0,
-        "flop_utilisation": 0.41,
         "eval": {name: evaluation(value) for name, value in scores.items()},
-        "eval_start": {name: evaluation(value) for name, value in start.items()},
         "peak_memory_bytes": 1.9e9,
         "predicted_memory_bytes": 1.8e9,
     }
+    summary["eval"]["full"]["params"] = params
+    return summary
 
 
 def write_metrics(path: Path, steps: int, start: float, end: float) -> None:
@@ -117,6 +116,7 @@ def write_metrics(path: Path, steps: int, start: float, end: float) -> None:
             bpb = end + (start - end) * np.exp(-6 * step / steps) + rng.normal() * 0.03
             axes = {"full": 0.0, "depth": 0.3, "width": 0.1, "sparsity": 0.15}
             scalars = {"train/bits_per_byte": bpb, "moe/load_max_over_mean": 1 + bpb / 3}
+            scalars |= {"throughput/flop_utilisation": 0.41}
             scalars |= {f"loss/axis/{axis}": 2 * bpb + extra for axis, extra in axes.items()}
             loads = {f"moe/layer_{i:02d}/load": rng.integers(300, 700, 8) for i in (1, 2, 3)}
             monitor.write(MetricRecord(step, scalars, loads))
@@ -141,7 +141,7 @@ def run(tmp_path) -> dict[str, StageFolder]:
         },
     )
     scores = {"full": 2.1, "depth-3": 2.3, "top-1": 2.2}
-    summary = pretrain_summary(PARAMS, scores, {"full": 3.5})
+    summary = pretrain_summary(PARAMS, scores)
     summary["eval"]["depth-3"]["params"] = DEPTH_3
     write_json(folders["pretrain"].path / "summary.json", summary)
     write_metrics(folders["pretrain"].path / "metrics.jsonl", 200, 8.0, 2.1)
@@ -153,9 +153,10 @@ def run(tmp_path) -> dict[str, StageFolder]:
             "ratios": {"total": 0.36, "active": 0.54},
             "params_before": PARAMS,
             "params_after": CUT,
+            "eval": {"full": evaluation(2.9)},
         },
     )
-    summary = pretrain_summary(CUT, {"full": 2.25}, {"full": 2.9})
+    summary = pretrain_summary(CUT, {"full": 2.25})
     write_json(folders["midtrain"].path / "summary.json", summary)
     write_metrics(folders["midtrain"].path / "metrics.jsonl", 100, 2.9, 2.25)
     texts = [
@@ -264,10 +265,7 @@ def test_a_second_report_replaces_the_first(run):
 def test_a_single_training_stage_makes_a_report_too(tmp_path):
     step = {"kind": "pretrain", "name": "my-run", "model": MODEL, "train": {"max_steps": 5}}
     folders = stage_folders(config(tmp_path / "one", [step, STAGES[-1]]))
-    summary = pretrain_summary(PARAMS, {"full": 2.0}, {})
-    summary["eval"]["full"]["params"] = summary.pop("params")
-    for name in ("flop_utilisation", "peak_memory_bytes", "predicted_memory_bytes", "eval_start"):
-        del summary[name]
+    summary = pretrain_summary(PARAMS, {"full": 2.0})
     folder = folders["my-run"]
     write_json(folder.path / "summary.json", summary)
     with Monitor(folder.path / "metrics.jsonl", None) as monitor:
