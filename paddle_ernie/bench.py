@@ -8,13 +8,16 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from paddle_ernie.monitor import tables
 from paddle_ernie.monitor.tables import Column, Table
 from paddle_ernie.utils.threads import cpu_model
+
+if TYPE_CHECKING:
+    from paddle_ernie.train.bench_records import TrainBench
 
 BENCH_SOURCE_BYTES = 8_000_000  # text for the loader's share: enough rows, seconds to tokenise
 
@@ -70,14 +73,27 @@ def bench_train(work: Path) -> list[Result]:
     tokenizer = TokenizerConfig(vocab_size=shapes.model.vocab_size or 0)
     data = DataConfig(sources=[source], tokenizer=tokenizer, max_seq_len=shapes.seq_len)
     corpus = prepare_corpus(data, cache_dir=work / "cache")
-    loader = TrainLoader(
-        corpus, max_seq_len=shapes.seq_len, global_batch_size=shapes.rows, seed=1
-    )
+    loader = TrainLoader(corpus, max_seq_len=shapes.seq_len, global_batch_size=shapes.rows, seed=1)
     found = measure(work, corpus.tokenizer, loader=loader, shapes=shapes)
-    share = found.loader
+    return [
+        Result(
+            "experts",
+            _step_table("Step time against experts (goal: at most 1.25)", found.experts),
+            [asdict(step) for step in found.experts],
+        ),
+        Result(
+            "subnets",
+            _step_table("Step time of sub-models (goal: as their FLOPs)", found.subnets),
+            [asdict(step) for step in found.subnets],
+        ),
+        _around_the_steps(found),
+    ]
+
+
+def _around_the_steps(found: "TrainBench") -> Result:
+    share, checkpoint = found.loader, found.checkpoint
     assert share is not None, "a loader was given"
-    checkpoint = found.checkpoint
-    others = [
+    rows = [
         ("checkpoint", tables.size(checkpoint.megabytes * 1e6), "weights and two moments"),
         ("  training waits", f"{checkpoint.stall_seconds:.2f} s", "copying"),
         ("  written in", f"{checkpoint.write_seconds:.2f} s", "in the background"),
@@ -85,35 +101,16 @@ def bench_train(work: Path) -> list[Result]:
         ("loader's share of a step", tables.percent(share.share), "goal: below 2 %"),
     ]
     for memory in found.memory:
-        others.append(
-            (
-                f"peak memory ({memory.name})",
-                tables.size(memory.measured_bytes),
-                f"{memory.ratio:.2f} of what --dry-run says; goal: 0.8 to 1.2",
-            )
-        )
+        note = f"{memory.ratio:.2f} of what --dry-run says; goal: 0.8 to 1.2"
+        rows.append((f"peak memory ({memory.name})", tables.size(memory.measured_bytes), note))
     columns = (Column("", align="left"), Column("measured"), Column("", align="left"))
-    experts = _step_table("Step time against experts (goal: at most 1.25)", found.experts)
-    return [
-        Result("experts", experts, [asdict(step) for step in found.experts]),
-        Result(
-            "subnets",
-            _step_table("Step time of sub-models (goal: as their FLOPs)", found.subnets),
-            [asdict(step) for step in found.subnets],
-        ),
-        Result(
-            "training",
-            Table("Around the steps", columns, others),
-            {
-                "checkpoint": {
-                    **asdict(checkpoint),
-                    "share_of_disk_speed": checkpoint.share_of_disk_speed,
-                },
-                "memory": [{**asdict(memory), "ratio": memory.ratio} for memory in found.memory],
-                "loader": {**asdict(share), "share": share.share},
-            },
-        ),
-    ]
+    speed = {**asdict(checkpoint), "share_of_disk_speed": checkpoint.share_of_disk_speed}
+    values = {
+        "checkpoint": speed,
+        "memory": [{**asdict(memory), "ratio": memory.ratio} for memory in found.memory],
+        "loader": {**asdict(share), "share": share.share},
+    }
+    return Result("training", Table("Around the steps", columns, rows), values)
 
 
 BENCHES: dict[str, Callable[[Path], list[Result]]] = {"data": bench_data, "train": bench_train}

@@ -16,8 +16,10 @@ from rich.table import Table
 
 from paddle_ernie.config.data import DataConfig
 from paddle_ernie.config.elastic import ElasticConfig
+from paddle_ernie.config.inputs import input_faults
 from paddle_ernie.config.loader import dump_yaml
 from paddle_ernie.config.model import ModelConfig
+from paddle_ernie.config.source import dotted
 from paddle_ernie.config.stages import (
     ExtractChoice,
     ExtractConfig,
@@ -39,6 +41,7 @@ from paddle_ernie.models.cost import (
 )
 
 MODEL_CONFIG_FILE = "config.json"
+GIBIBYTES_FROM = 100 * 2**30  # below, MiB tell more: the parts of an estimate differ a lot
 UNITS = ("", "k", "M", "G", "T", "P", "E")
 
 
@@ -87,6 +90,10 @@ def show_plan(config: StageConfig, console: Console) -> None:
     else:
         console.print(text, markup=False, highlight=False, soft_wrap=True)
     plans = plan(config)
+    for fault in input_faults(config):
+        if fault.path[0] == "data":  # of a missing model, its stage's line tells
+            line = f"note: {dotted(fault.path)}: {fault.text}"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
     for number, stage in enumerate(plans, start=1):
         title = f"stage {number}/{len(plans)}: {stage.name}" if len(plans) > 1 else stage.name
         title += f" ({stage.kind})" if stage.kind != stage.name else ""
@@ -277,8 +284,10 @@ def quantity(value: float) -> str:
 
 
 def mebibytes(value: float) -> str:
-    """Bytes as MiB, as `top` and `ulimit` count."""
-    return f"{value / 2**20:,.0f} MiB"
+    """Bytes as MiB, as `top` and `ulimit` count; as GiB when they are many."""
+    if value < GIBIBYTES_FROM:
+        return f"{value / 2**20:,.0f} MiB"
+    return f"{value / 2**30:,.0f} GiB"
 
 
 def _share(part: int, whole: int) -> str:

@@ -7,10 +7,14 @@ Runners are imported when they are called, so that looking at a configuration co
 """
 
 import errno
+import io
 import logging
+import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +22,10 @@ from paddle_ernie.config.compare import changes
 from paddle_ernie.config.loader import dump_yaml, plain, read_text
 from paddle_ernie.config.source import Plain, parse_yaml
 from paddle_ernie.config.stages import StageConfig
+from paddle_ernie.monitor.tables import duration
 from paddle_ernie.utils.errors import ConfigError, InputError, TrainingError
 from paddle_ernie.utils.files import write_text
+from paddle_ernie.utils.manifest import MANIFEST_FILE
 from paddle_ernie.utils.options import RunOptions
 from paddle_ernie.utils.signals import stop_on_signals
 from paddle_ernie.utils.threads import configure_threads
@@ -27,7 +33,14 @@ from paddle_ernie.utils.threads import configure_threads
 logger = logging.getLogger(__name__)
 
 CONFIG_FILE = "config.yaml"
-STARTED_MARKS = ("checkpoints/step-*", "model", "*/stage.json")  # what only a started run leaves
+CONFIG_HEADER = "# The resolved configuration of this run, written by paddle_ernie.\n"
+STARTED_MARKS = ("checkpoints/step-*", f"model/{MANIFEST_FILE}", "*/stage.json")
+"""What only a started run leaves."""
+REPLACED = (CONFIG_FILE, "model", "checkpoints", "metrics.jsonl", "summary.json")
+"""What a run replaces, or removes when it starts over."""
+STAGES_WITH_CHECKPOINTS = ("pretrain",)  # of their own; a pipeline's stages look after theirs
+IMPORT_NOTICES = ("OMP_NUM_THREADS set to", "USE OMP_NUM_THREADS WISELY")
+VISUALDL_FILES = "*vdlrecords*"
 MAX_CHANGES_SHOWN = 8
 
 
@@ -38,10 +51,16 @@ def run_stage(config: StageConfig, options: RunOptions) -> None:
     SIGTERM set `options.stop` while the stage runs.
     """
     prepare_folder(config, options)
-    configure_threads(config.run.num_threads)
-    _import_paddle()
+    threads = configure_threads(config.run.num_threads)
+    folder, started = config.run.output_dir, time.monotonic()
+    _say(options, f"{config.stage} in {folder}, {threads} thread{'s' if threads > 1 else ''}")
+    import_paddle()
     with stop_on_signals(options.stop):
         STAGE_RUNNERS[config.stage](config, options)
+    _say(options, f"done in {duration(time.monotonic() - started)}; everything is in {folder}")
+    if any(config.run.visualdl_dir.rglob(VISUALDL_FILES)):
+        logs = config.run.logging_dir or folder
+        _say(options, f"curves in a browser: visualdl --logdir {logs} --disable-telemetry")
 
 
 def check_role(config: StageConfig, role: str | None) -> None:
@@ -54,21 +73,42 @@ def check_role(config: StageConfig, role: str | None) -> None:
 
 def prepare_folder(config: StageConfig, options: RunOptions) -> None:
     """Make the output folder, refuse one that another configuration has begun, save ours."""
-    check_resume(options.resume)
+    check_resume(options.resume, config.stage)
     folder = config.run.output_dir
-    check_writable(folder)
+    check_ours(folder)
+    check_writable(folder, "run.output_dir")
+    if config.run.logging_dir is not None:
+        check_writable(config.run.logging_dir, "run.logging_dir")
     if options.resume == "auto" and is_started(folder):
         check_same_run(folder, config)
-    write_text(folder / CONFIG_FILE, dump_yaml(config))
+    write_text(folder / CONFIG_FILE, CONFIG_HEADER + dump_yaml(config))
 
 
-def check_resume(resume: str) -> None:
-    """`auto`, `never`, or a path that exists."""
-    if resume not in ("auto", "never") and not Path(resume).exists():
-        raise InputError(f"--resume {resume}: no such checkpoint; expected auto, never or its path")
+def check_resume(resume: str, stage: str) -> None:
+    """`auto`, `never`, or a checkpoint's folder where the stage has checkpoints."""
+    if resume in ("auto", "never"):
+        return
+    if stage not in STAGES_WITH_CHECKPOINTS:
+        raise InputError(f"--resume {resume}: stage {stage} expects --resume auto or never")
+    if not resume or not (Path(resume) / MANIFEST_FILE).is_file():
+        found = "not a checkpoint" if resume and Path(resume).exists() else "no such checkpoint"
+        raise InputError(
+            f"--resume {resume}: {found}; expected auto, never, or a checkpoint's folder such as "
+            "runs/mine/checkpoints/step-00000200"
+        )
 
 
-def check_writable(folder: Path) -> None:
+def check_ours(folder: Path) -> None:
+    """InputError for a folder that holds someone else's files where a run would put its own."""
+    found = [name for name in REPLACED if (folder / name).exists()]
+    if found and not is_started(folder) and not _has_header(folder / CONFIG_FILE):
+        raise InputError(
+            f"run.output_dir {folder}: holds {', '.join(found)}, which no run wrote and a run "
+            "would replace; choose another folder, for example -o run.output_dir=runs/mine"
+        )
+
+
+def check_writable(folder: Path, key: str) -> None:
     """Create `folder` if need be and write a file in it; InputError if that is not possible."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -77,10 +117,10 @@ def check_writable(folder: Path) -> None:
             stream.flush()
     except OSError as error:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            raise TrainingError(f"run.output_dir {folder}: no space left; free some") from error
+            raise TrainingError(f"{key} {folder}: no space left; free some") from error
         raise InputError(
-            f"run.output_dir {folder}: cannot be written: {error.strerror} ({error.filename}); "
-            "choose another folder, for example -o run.output_dir=runs/mine"
+            f"{key} {folder}: cannot be written: {error.strerror} ({error.filename}); "
+            f"choose another folder, for example -o {key}=runs/mine"
         ) from error
 
 
@@ -108,12 +148,33 @@ def check_same_run(folder: Path, config: StageConfig) -> None:
         logger.info("the run goes on with a changed setting: %s", change)
 
 
-def _import_paddle() -> None:
-    """Import Paddle before signal handlers are set: its import replaces that of SIGTERM."""
-    with warnings.catch_warnings():
-        # About a cache for compiling operators; its absence is no news to a user who trains.
-        warnings.filterwarnings("ignore", message="No ccache found")
-        import paddle  # noqa: F401
+def import_paddle() -> None:
+    """Import Paddle before signal handlers are set: its import replaces that of SIGTERM.
+
+    What it says on the way that is no news to a user is left out: a hint about a cache for
+    compiling operators, and one about threads, which are what the run's configuration wants.
+    """
+    said = io.StringIO()
+    try:
+        with warnings.catch_warnings(), redirect_stderr(said):
+            warnings.filterwarnings("ignore", message="No ccache found")
+            import paddle  # noqa: F401
+    finally:
+        lines = said.getvalue().splitlines(keepends=True)
+        sys.stderr.writelines(
+            line for line in lines if not any(notice in line for notice in IMPORT_NOTICES)
+        )
+
+
+def _has_header(path: Path) -> bool:
+    try:
+        return path.read_bytes().startswith(CONFIG_HEADER.encode())
+    except OSError:
+        return False
+
+
+def _say(options: RunOptions, text: str) -> None:
+    options.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def _saved(path: Path) -> Plain:

@@ -3,9 +3,9 @@
 import asyncio
 import io
 import os
+import resource
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -62,12 +62,16 @@ def test_stages_of_a_pipeline_start_from_earlier_ones() -> None:
 
 
 def test_what_is_printed() -> None:
-    text = shown(QUICKSTART)
+    length = ["stages.pretrain.train.max_steps=240", "stages.pretrain.train.decay_steps=0"]
+    length += ["stages.midtrain.train.max_steps=120", "stages.midtrain.train.global_batch_size=8"]
+    config, text = load_config(QUICKSTART, length), shown(QUICKSTART, *length)
     config_text, tables = text.split("\nstage 1/6: tokenizer: nothing is trained\n")
-    assert resolve(parse_yaml(config_text, "shown")) == load_config(QUICKSTART)
+    assert resolve(parse_yaml(config_text, "shown")) == config
     for words in ("stage 2/6: pretrain ", "stage 4/6: midtrain (pretrain)", "active per token"):
         assert words in tables
-    for words in ("tokens in 240 steps", "983,040", "all stages", "1,474,560", "memory (peak"):
+    tokens = 240 * 4 * 256, 120 * 8 * 256
+    assert all(f"{count:,}" in tables for count in (*tokens, sum(tokens)))
+    for words in ("tokens in 240 steps", "all stages", "memory (peak estimate)"):
         assert words in tables
     assert "\x1b" not in text
 
@@ -101,6 +105,11 @@ def test_stages_after_an_unknown_model_are_not_counted(tmp_path: Path) -> None:
     assert "sizes are known once the model directory nowhere exists" in shown(path)
 
 
+def cpu_seconds_of_children() -> float:
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
 @pytest.mark.parametrize("path", [DEBUG, QUICKSTART], ids=lambda path: path.stem)
 def test_no_paddle_and_under_a_second(path: Path, tmp_path: Path) -> None:
     program = (
@@ -115,7 +124,7 @@ def test_no_paddle_and_under_a_second(path: Path, tmp_path: Path) -> None:
     )
     seconds = []
     for _ in range(3):
-        started = time.perf_counter()
+        before = cpu_seconds_of_children()
         done = subprocess.run(
             [sys.executable, "-c", program],
             cwd=tmp_path,
@@ -123,9 +132,10 @@ def test_no_paddle_and_under_a_second(path: Path, tmp_path: Path) -> None:
             text=True,
             check=True,
         )
-        seconds.append(time.perf_counter() - started)
+        seconds.append(cpu_seconds_of_children() - before)
         assert done.stderr == ""
-    assert min(seconds) < 1.0  # the fastest: other processes may share the cores
+    # Processor time, and the least of three: what else the machine does is not the program's.
+    assert min(seconds) < 1.0
     assert list(tmp_path.iterdir()) == []  # nothing is written
 
 
@@ -147,6 +157,13 @@ def test_quantities(value: float, text: str) -> None:
 
 def test_mebibytes() -> None:
     assert mebibytes(1.5 * 2**30) == "1,536 MiB"
+    assert mebibytes(640 * 2**30) == "640 GiB"
+
+
+def test_text_that_is_not_there_yet_is_noted(tmp_path: Path) -> None:
+    text = shown(DEBUG, f"data.sources=[{{path: {tmp_path}/none}}]")
+    assert f"note: data.sources.0.path: no such file or folder: {tmp_path}/none" in text
+    assert "note:" not in shown(DEBUG)
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ SOURCES = sorted([*(ROOT / PACKAGE).rglob("*.py"), *(ROOT / "tools").rglob("*.py
 WITHOUT_MODULE = frozenset(
     {
         "test_readme.py",
+        "test_docs.py",
         "test_import_direction.py",
         "monitor/test_package.py",
         "elastic/test_package.py",

@@ -1,16 +1,21 @@
 """Before a stage starts: a usable folder, the same run as before, its configuration saved."""
 
+import io
 import logging
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from paddle_ernie import launch
 from paddle_ernie.config.loader import load_config
 from paddle_ernie.config.stages import STAGES, StageConfig
 from paddle_ernie.utils.errors import ConfigError, InputError
+from paddle_ernie.utils.manifest import write_manifest
 from paddle_ernie.utils.options import RunOptions
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -53,8 +58,12 @@ def test_a_stage_is_called_with_threads_set_and_the_folder_ready(
 
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setitem(launch.STAGE_RUNNERS, "pretrain", run)
-    config, options = config_for(tmp_path / "run", "run.num_threads=3"), RunOptions()
+    config, shown = config_for(tmp_path / "run", "run.num_threads=3"), io.StringIO()
+    options = RunOptions(console=Console(file=shown, width=40))
     launch.run_stage(config, options)
+    first, last = shown.getvalue().splitlines()
+    assert first == f"pretrain in {tmp_path}/run, 3 threads"
+    assert last.startswith("done in ") and last.endswith(f"everything is in {tmp_path}/run")
     assert seen == {"config": config, "options": options, "threads": "3", "saved": config}
 
 
@@ -109,6 +118,7 @@ def test_many_differences_fit_a_screen(begun: Path) -> None:
 def test_starting_over_or_naming_a_checkpoint_overrules(begun: Path, resume: str) -> None:
     if resume == "path":
         resume = str(begun / "checkpoints" / "step-00000010")
+        write_manifest(Path(resume))
     config = config_for(begun, "run.seed=2")
     launch.prepare_folder(config, RunOptions(resume=resume))
     assert load_config(begun / "config.yaml") == config
@@ -149,10 +159,78 @@ def test_an_output_folder_that_cannot_be(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "x"
 
 
-def test_a_checkpoint_to_resume_from_must_exist(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"--resume nowhere: no such checkpoint"):
-        launch.prepare_folder(config_for(tmp_path / "run"), RunOptions(resume="nowhere"))
+@pytest.mark.parametrize(
+    ("resume", "words"),
+    [("nowhere", "no such checkpoint"), ("", "no such checkpoint"), ("/", "not a checkpoint")],
+)
+def test_a_checkpoint_to_resume_from_must_exist(tmp_path: Path, resume: str, words: str) -> None:
+    with pytest.raises(InputError, match=f"--resume {resume}: {words}"):
+        launch.prepare_folder(config_for(tmp_path / "run"), RunOptions(resume=resume))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_pipeline_takes_no_checkpoint_and_leaves_nothing(begun: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "pipeline"
+    config = load_config(ROOT / "configs" / "quickstart.yaml", [f"run.output_dir={folder}"])
+    with pytest.raises(InputError, match="stage pipeline expects --resume auto or never"):
+        launch.prepare_folder(config, RunOptions(resume=str(begun / "checkpoints")))
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("resume", ["auto", "never"])
+@pytest.mark.parametrize("name", ["config.yaml", "model/notes.txt", "checkpoints/mine.bin"])
+def test_files_that_no_run_wrote_are_not_replaced(tmp_path: Path, name: str, resume: str) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("stage: pretrain  # my own notes\n")
+    with pytest.raises(InputError, match=f"holds {name.split('/')[0]}, which no run wrote"):
+        launch.prepare_folder(config_for(tmp_path), RunOptions(resume=resume))
+    assert (tmp_path / name).read_text() == "stage: pretrain  # my own notes\n"
+
+
+def test_a_run_folder_may_be_run_from_its_own_configuration(begun: Path) -> None:
+    saved = (begun / "config.yaml").read_text()
+    for resume in ("auto", "never"):
+        launch.prepare_folder(load_config(begun / "config.yaml"), RunOptions(resume=resume))
+    assert (begun / "config.yaml").read_text() == saved
+
+
+def test_a_logging_folder_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    config = config_for(tmp_path / "run", f"run.logging_dir={tmp_path}/file")
+    with pytest.raises(InputError, match=r"run.logging_dir .*/file: cannot be written"):
+        launch.prepare_folder(config, RunOptions())
+
+
+def test_importing_paddle_is_silent_but_for_real_warnings(tmp_path: Path) -> None:
+    program = (
+        "import sys\nfrom paddle_ernie.launch import import_paddle\nimport_paddle()\n"
+        "import paddle\nprint(paddle.__version__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=ROOT,
+        env={**os.environ, "OMP_NUM_THREADS": "2"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (done.stdout, done.stderr) == ("3.1.0\n", "")
+
+
+def test_other_notices_of_an_import_are_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "paddle.py").write_text(
+        "import sys\n"
+        "print('PLEASE USE OMP_NUM_THREADS WISELY.', file=sys.stderr)\n"
+        "print('the driver is too old', file=sys.stderr)\n"
+        "raise ImportError('no driver')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "paddle", raising=False)
+    with pytest.raises(ImportError, match="no driver"):
+        launch.import_paddle()
+    assert capsys.readouterr().err == "the driver is too old\n"
 
 
 def test_roles(tmp_path: Path) -> None:

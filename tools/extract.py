@@ -20,7 +20,8 @@ from paddle_ernie.config.data import DataConfig, SourceConfig
 from paddle_ernie.config.run import RunConfig
 from paddle_ernie.config.stages import ExtractChoice, ExtractConfig
 from paddle_ernie.elastic.subnet import parse_spec
-from paddle_ernie.utils.cli import run_main
+from paddle_ernie.launch import import_paddle
+from paddle_ernie.utils.cli import run_main, whole_number
 from paddle_ernie.utils.errors import InputError
 from paddle_ernie.utils.logs import configure_logging
 from paddle_ernie.utils.manifest import MANIFEST_FILE
@@ -28,6 +29,7 @@ from paddle_ernie.utils.options import RunOptions, StopFlag
 from paddle_ernie.utils.signals import stop_on_signals
 from paddle_ernie.utils.threads import configure_threads
 
+MIN_SEQ_LEN = 8  # as the schema of data.max_seq_len has it
 CALIBRATION_BYTES = 4_000_000  # of each source; far more text than the calibration rows hold
 
 
@@ -39,6 +41,7 @@ def main() -> None:
     console, stop = Console(), StopFlag()
     configure_logging(console)
     configure_threads(arguments.threads)
+    import_paddle()
     from paddle_ernie.train.extract_stage import extract_to  # after threads: it imports Paddle
 
     with tempfile.TemporaryDirectory(prefix="paddle_ernie-") as cache, stop_on_signals(stop):
@@ -111,20 +114,22 @@ def _parser() -> argparse.ArgumentParser:
         help="how experts are ranked (default: %(default)s)")  # fmt: skip
     add("--data", type=Path, nargs="+", default=[], metavar="PATH",
         help="files or folders of calibration text (default: the Python library)")  # fmt: skip
+    positive = whole_number(1)
+    add("--calibration-rows", type=positive, default=32, help="rows of text (default: %(default)s)")
     add(
-        "--calibration-rows", type=_positive, default=32, help="rows of text (default: %(default)s)"
+        "--seq-len",
+        type=whole_number(MIN_SEQ_LEN),
+        default=256,
+        help="tokens a row (default: %(default)s)",
     )
-    add("--seq-len", type=_positive, default=256, help="tokens a row (default: %(default)s)")
-    add("--seed", type=int, default=1, help="which rows are taken (default: %(default)s)")
-    add("--threads", type=_positive, help="threads (default: every core)")
+    add(
+        "--seed",
+        type=whole_number(0),
+        default=1,
+        help="which rows are taken (default: %(default)s)",
+    )
+    add("--threads", type=positive, help="threads (default: every core)")
     return parser
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{text} is less than 1")
-    return value
 
 
 if __name__ == "__main__":

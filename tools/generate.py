@@ -19,7 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from rich.console import Console
 
-from paddle_ernie.utils.cli import run_main
+from paddle_ernie.launch import import_paddle
+from paddle_ernie.utils.cli import run_main, whole_number
 from paddle_ernie.utils.errors import ExitCode, InputError
 from paddle_ernie.utils.threads import configure_threads
 
@@ -34,6 +35,7 @@ def main() -> int:
     configure_threads(arguments.threads)
     prompt = _read_stdin() if arguments.prompt == "-" else arguments.prompt
     # Tensors and Paddle come after the threads are set, and after the options were understood.
+    import_paddle()
     from paddle_ernie.data.tokenizer import Tokenizer
     from paddle_ernie.models.decoding import generate
     from paddle_ernie.models.model_dir import load_model_dir
@@ -108,14 +110,24 @@ def _parser() -> argparse.ArgumentParser:
     add = parser.add_argument
     add("--model", type=Path, required=True, metavar="DIR", help="model directory or checkpoint")
     add("--prompt", required=True, metavar="TEXT", help="text to continue; - reads it from stdin")
-    add("--max-tokens", type=int, default=128, help="new tokens at most (default: %(default)s)")
+    add(
+        "--max-tokens",
+        type=whole_number(0),
+        default=128,
+        help="new tokens at most (default: %(default)s)",
+    )
     add("--temperature", type=float, default=0.8, help="0 is greedy (default: %(default)s)")
-    add("--top-k", type=int, default=0, help="draw from this many tokens; 0: all")
+    add("--top-k", type=whole_number(0), default=0, help="draw from this many tokens; 0: all")
     add("--top-p", type=float, default=0.95, help="draw from this probability mass (%(default)s)")
-    add("--seed", type=int, default=0, help="of the draws (default: %(default)s)")
-    add("--moe-k", type=int, metavar="K", help="experts per token (default: the model's)")
+    add("--seed", type=whole_number(0), default=0, help="of the draws (default: %(default)s)")
+    add(
+        "--moe-k",
+        type=whole_number(1),
+        metavar="K",
+        help="experts per token (default: the model's)",
+    )
     add("--subnet", metavar="SPEC", help="run a sub-model, e.g. layers=4,experts=8,top_k=1")
-    add("--threads", type=int, help="threads (default: every core)")
+    add("--threads", type=whole_number(1), help="threads (default: every core)")
     return parser
 
 

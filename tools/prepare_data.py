@@ -41,12 +41,22 @@ def main() -> None:
     packages = select([name.strip() for name in arguments.packages.split(",") if name.strip()])
     output, progress = arguments.output.absolute(), Progress(console)
     work = arguments.work or output / ".packages"
+    _check_output(output, arguments.folders)
     listings = list_sources([SourceConfig(path=path) for path in arguments.folders])
     _check_names([package.name for package in packages], [each.name for each in listings])
     sets = [prepare_package(package, output, work, progress) for package in packages]
     sets += [prepare_folder(listing, output, progress) for listing in listings]
     console.print(_result_table(sets))
     console.print(sources_yaml(sets, output), markup=False, highlight=False, soft_wrap=True)
+
+
+def _check_output(output: Path, folders: list[Path]) -> None:
+    for folder in folders:
+        if folder.resolve() in (output.resolve(), *output.resolve().parents):
+            raise InputError(
+                f"--output {output} lies in {folder}, which is read: the next call would read "
+                "what this one writes; choose an output folder outside of it"
+            )
 
 
 def _check_names(packages: list[str], folders: list[str]) -> None:

@@ -2,7 +2,8 @@
 """Run what a configuration describes: a training stage, an extraction, or a pipeline of them.
 
     python tools/train.py -c configs/quickstart.yaml
-    python tools/train.py -c configs/quickstart.yaml -o stages.pretrain.train.max_steps=50 --dry-run
+    python tools/train.py -c configs/quickstart.yaml --dry-run
+    python tools/train.py -c configs/quickstart.yaml -o stages.pretrain.train.max_steps=900
 
 Exit codes: 0 done, 1 failure, 2 bad configuration or input, 130 interrupted (state saved).
 """
@@ -38,7 +39,7 @@ def parse_arguments() -> argparse.Namespace:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="set a key, e.g. train.max_steps=50 or stages.pretrain.train.max_steps=50; repeatable",
+        help="set a key, e.g. run.seed=2 or stages.pretrain.train.max_steps=900; repeatable",
     )
     parser.add_argument("--dry-run", action="store_true", help="show sizes and cost, run nothing")
     parser.add_argument(
@@ -55,7 +56,7 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> None:
     """Parse, load, run."""
     arguments = parse_arguments()
-    config = load_config(arguments.config, arguments.override)
+    config = load_config(arguments.config, arguments.override, inputs_exist=not arguments.dry_run)
     check_role(config, arguments.role)
     console = Console()
     configure_logging(console)

@@ -1,12 +1,11 @@
 """`data:` where text comes from and how it becomes rows of tokens."""
 
-from pathlib import Path
 from typing import Literal
 
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from paddle_ernie.config.base import Section, key_fault
+from paddle_ernie.config.base import Section, UserPath, key_fault
 
 SourceFormat = Literal["auto", "text", "html", "jsonl", "parquet", "python_stdlib", "megatron"]
 
@@ -16,7 +15,7 @@ class SourceConfig(Section):
 
     name: str | None = None
     """Label in logs and reports; null takes the last part of the path."""
-    path: Path | None = None
+    path: UserPath | None = None
     """File or folder. For `megatron`, the common prefix of the .bin and .idx files.
     Not used by `python_stdlib`."""
     glob: str | list[str] | None = None
@@ -25,7 +24,7 @@ class SourceConfig(Section):
     """Patterns below `path` that are left out."""
     format: SourceFormat = "auto"
     """`auto` goes by suffix: .txt .md .rst .py text, .html stripped, .jsonl(.gz, .zst),
-    .parquet."""
+    .parquet. Any other takes a folder's files of its own suffixes, or those that `glob` names."""
     column: str = "text"
     """Field of JSON lines or Parquet rows that holds the document."""
     weight: float | None = Field(None, gt=0)
@@ -49,9 +48,9 @@ class SourceConfig(Section):
 class TokenizerConfig(Section):
     """A tokenizer given by path, or a byte-level BPE trained on the mixture."""
 
-    path: Path | None = None
+    path: UserPath | None = None
     """A tokenizer.json, a folder that holds one, or a SentencePiece .model; null trains one."""
-    vocab_size: int = Field(8192, ge=300)
+    vocab_size: int = Field(8192, ge=300, le=10_000_000)
     """Entries of a trained tokenizer, special tokens included (256 bytes + specials are the
     least)."""
     train_bytes: int = Field(16_000_000, gt=0)
@@ -65,13 +64,13 @@ class DataConfig(Section):
     """Where documents come from; one mixture is made of all of them."""
     tokenizer: TokenizerConfig = TokenizerConfig()
     """The tokenizer of a new model; a model directory brings its own."""
-    max_seq_len: int = Field(512, ge=8)
+    max_seq_len: int = Field(512, ge=8, le=100_000_000)
     """Tokens in a packed row."""
     valid_fraction: float = Field(0.05, gt=0, lt=0.5)
     """Share of documents held out, by document hash: a document is always on the same side."""
-    cache_dir: Path | None = None
+    cache_dir: UserPath | None = None
     """Where tokenised sources are kept between runs; null means `<output_dir>/cache`."""
-    num_workers: int = Field(0, ge=0)
+    num_workers: int = Field(0, ge=0, le=4096)
     """Processes that tokenise; 0 uses every core."""
 
     @model_validator(mode="after")

@@ -21,6 +21,7 @@ from paddle_ernie.utils.errors import ConfigError
 
 MAX_SHOWN = 9  # two lines each: with the heading, a screen of 24 lines
 MAX_VALUE_CHARS = 60
+MAX_PATH_CHARS = 100
 MAX_KEYS_SHOWN = 12
 
 ABSENT = object()
@@ -58,6 +59,8 @@ def schema_faults(error: ValidationError, schema: type[Section], value: Plain) -
             continue
         if detail["type"] == "key_fault":
             path = (*path, *_parts(str(detail["ctx"]["key"])))
+        if detail["type"] == "union_tag_invalid":
+            path = (*path, "kind")
         texts = expected.setdefault(path, [])
         text = _text(detail)
         if text not in texts:
@@ -111,7 +114,12 @@ def shown(value: Plain) -> str:
     text = json.dumps(value, ensure_ascii=False)
     if isinstance(value, str) and value.isprintable() and reads_as_text(value):
         text = value
-    return text if len(text) <= MAX_VALUE_CHARS else text[: MAX_VALUE_CHARS - 3] + "..."
+    return shortened(text, MAX_VALUE_CHARS)
+
+
+def shortened(text: str, limit: int) -> str:
+    """`text`, cut to `limit` characters if it is longer."""
+    return text if len(text) <= limit else text[: limit - 3] + "..."
 
 
 def _parts(key: str) -> list[int | str]:
@@ -124,7 +132,7 @@ def _block(fault: Fault, document: Document) -> str:
     if isinstance(found, dict) and found:
         value = ""
     place = document.place(fault.path)
-    where = dotted(fault.path) or "the file as a whole"
+    where = shortened(dotted(fault.path), MAX_PATH_CHARS) or "the file as a whole"
     text = fault.text.replace("\n", "\n    ")
     return f"{place}  {where}{value}\n    {text}"
 
@@ -189,11 +197,11 @@ def _text(detail: ErrorDetails) -> str:
         return PLAIN_TEXTS[kind]
     if kind in BOUNDS:
         word, key = BOUNDS[kind]
-        return f"expected {word} {context[key]:g}"
+        return f"expected {word} {_bound(context[key])}"
     if kind == "literal_error":
         return _choice_text(detail["input"], str(context["expected"]))
     if kind == "union_tag_invalid":
-        return _choice_text(context["tag"], str(context["expected_tags"]), "`kind` ")
+        return _choice_text(context["tag"], str(context["expected_tags"]))
     if kind == "too_short":
         return f"expected at least {context['min_length']} entry"
     if kind == "string_pattern_mismatch":
@@ -205,7 +213,11 @@ def _text(detail: ErrorDetails) -> str:
     return str(detail["msg"])
 
 
-def _choice_text(found: Plain, expected: str, prefix: str = "") -> str:
+def _bound(value: float) -> str:
+    return f"{int(value):,}" if float(value).is_integer() else f"{value:g}"
+
+
+def _choice_text(found: Plain, expected: str) -> str:
     choices = [part.strip(" '") for part in expected.replace(" or ", ", ").split(",")]
     near = nearest(str(found), choices)
-    return f"expected {prefix}{', '.join(choices)}" + (f"; did you mean {near}?" if near else "")
+    return f"expected {', '.join(choices)}" + (f"; did you mean {near}?" if near else "")

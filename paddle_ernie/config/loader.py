@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from paddle_ernie.config.checks import cross_faults
 from paddle_ernie.config.faults import Fault, fault_error, nearest, schema_faults, shown
+from paddle_ernie.config.inputs import input_faults
 from paddle_ernie.config.overrides import apply_override
 from paddle_ernie.config.source import Document, KeyPath, Place, Plain, dump_plain, parse_yaml
 from paddle_ernie.config.stages import STAGES, StageConfig
@@ -22,9 +23,18 @@ MAX_FILE_BYTES = 4_000_000  # a configuration is some kilobytes; more is another
 YAML_SUFFIXES = (".yaml", ".yml")
 
 
-def load_config(path: Path | str, overrides: Sequence[str] = ()) -> StageConfig:
-    """The configuration in `path`, over its `base` if it names one, under `overrides`."""
-    return resolve(load_document(Path(path), overrides), heading=str(path))
+def load_config(
+    path: Path | str, overrides: Sequence[str] = (), *, inputs_exist: bool = False
+) -> StageConfig:
+    """The configuration in `path`, over its `base` if it names one, under `overrides`.
+
+    With `inputs_exist`, text and models that it names and that are not there are faults as well.
+    """
+    document = load_document(Path(path), overrides)
+    config = resolve(document, heading=str(path))
+    if inputs_exist and (faults := list(input_faults(config))):
+        raise fault_error(str(path), faults, document)
+    return config
 
 
 def load_document(path: Path, overrides: Sequence[str] = ()) -> Document:
@@ -106,9 +116,10 @@ def _over_base(child: Document, path: Path) -> Document:
     if not isinstance(name, str) or not name:
         raise ConfigError(f"{at}  base = {shown(name)}\n    expected the path of one YAML file")
     base_path = path.parent / name
-    if not base_path.exists():
+    if not base_path.is_file():
+        problem = "is a folder" if base_path.is_dir() else "no such file"
         raise ConfigError(
-            f"{at}  base = {shown(name)}\n    no such file: {base_path}{_similar(base_path)}"
+            f"{at}  base = {shown(name)}\n    {problem}: {base_path}{_similar(base_path)}"
         )
     if base_path.resolve() == path.resolve():
         raise ConfigError(f"{at}  base = {shown(name)}\n    the file names itself as its base")

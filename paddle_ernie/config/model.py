@@ -9,29 +9,32 @@ NUM_PROJECTIONS_PER_MLP = 3  # gate, up, down
 
 
 class ModelConfig(Section):
-    """An ERNIE MoE decoder. Numerics are those of the public ERNIE 4.5 MoE."""
+    """An ERNIE MoE decoder. Numerics are those of the public ERNIE 4.5 MoE.
 
-    vocab_size: int | None = Field(None, ge=2)
+    Upper bounds are far above any model that was ever trained: they catch a slip of the keyboard.
+    """
+
+    vocab_size: int | None = Field(None, ge=2, le=10_000_000)
     """Entries of the embedding; null takes the tokenizer's size."""
-    hidden_size: int = Field(256, ge=8)
+    hidden_size: int = Field(256, ge=8, le=1_000_000)
     """Width of the residual stream."""
-    num_hidden_layers: int = Field(6, ge=1)
+    num_hidden_layers: int = Field(6, ge=1, le=1_000)
     """Decoder layers."""
-    num_attention_heads: int = Field(4, ge=1)
+    num_attention_heads: int = Field(4, ge=1, le=10_000)
     """Query heads."""
-    num_key_value_heads: int = Field(2, ge=1)
+    num_key_value_heads: int = Field(2, ge=1, le=10_000)
     """Key and value heads, each shared by an equal number of query heads."""
-    head_dim: int | None = Field(None, ge=2)
+    head_dim: int | None = Field(None, ge=2, le=10_000)
     """Width of one head, even; null means hidden_size / num_attention_heads."""
-    intermediate_size: int = Field(768, ge=1)
+    intermediate_size: int = Field(768, ge=1, le=10_000_000)
     """Width of the MLP in dense layers and in the multi-token-prediction block."""
-    moe_num_experts: int = Field(16, ge=0)
+    moe_num_experts: int = Field(16, ge=0, le=10_000)
     """Experts per MoE layer; 0 makes every layer dense."""
     moe_k: int = Field(2, ge=1)
     """Experts each token is routed to."""
-    moe_intermediate_size: int = Field(256, ge=1)
+    moe_intermediate_size: int = Field(256, ge=1, le=10_000_000)
     """Width of one expert."""
-    moe_num_shared_experts: int = Field(1, ge=0)
+    moe_num_shared_experts: int = Field(1, ge=0, le=1_000)
     """Experts that every token passes; fused into one MLP of this many expert widths."""
     moe_layer_start_index: int = Field(1, ge=0)
     """Layers below this index are dense."""
@@ -43,7 +46,7 @@ class ModelConfig(Section):
     """Added to the mean square inside every RMSNorm."""
     tie_word_embeddings: bool = True
     """Share the embedding with the output layer."""
-    max_position_embeddings: int = Field(4096, ge=1)
+    max_position_embeddings: int = Field(4096, ge=1, le=100_000_000)
     """Longest sequence the model is meant for; exported, and checked by generation."""
     initializer_range: float = Field(0.02, gt=0)
     """Standard deviation of the initial weights."""

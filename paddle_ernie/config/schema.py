@@ -41,10 +41,16 @@ def json_schema() -> dict[str, Any]:
         "else": {
             "required": ["stage"],
             "properties": {"stage": {"enum": list(STAGES), "description": "What to run."}},
-            "oneOf": [_reference(name) for name in stages],
+            "allOf": [_if_stage(key, schema.__name__) for key, schema in STAGES.items()],
         },
         "$defs": {**definitions, **partial},
     }
+
+
+def _if_stage(stage: str, name: str) -> dict[str, Any]:
+    """Only the stage's own schema judges a file, so that an editor marks the key that is wrong."""
+    condition = {"required": ["stage"], "properties": {"stage": {"const": stage}}}
+    return {"if": condition, "then": _reference(name)}
 
 
 def _reference(name: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ import yaml
 from paddle_ernie.utils.errors import ConfigError
 
 MAX_NODES = 100_000  # far above any real file; stops aliases that expand without end
+MAX_DIGITS = 400  # a float has at most 309 before its point; Python refuses to read 4,300
 MERGE_KEY = "<<"
 
 KeyPath = tuple[str | int, ...]
@@ -163,10 +164,12 @@ class _Builder:
             if not isinstance(key, str) or not key_node.tag.endswith(":str"):
                 found = key if isinstance(key, Hashable) else "a list or mapping"
                 raise ConfigError(f"{place}: found the key {found!r}, expected text")
+            self._text(key_node)
             if key in first:
+                earlier = f", first on line {first[key].line}" if first[key].line else ""
                 raise ConfigError(
-                    f"{place}: the key {dotted((*path, key))!r} is written twice, first on line "
-                    f"{first[key].line}; keep one of them"
+                    f"{place}: the key {dotted((*path, key))!r} is written twice{earlier}; keep "
+                    "one of them"
                 )
             first[key] = self.places[(*path, key)] = place
             value[key] = self.build(value_node, (*path, key))
@@ -196,7 +199,9 @@ class _Builder:
         kind = node.tag.removeprefix("tag:yaml.org,2002:")
         text = node.value.replace("_", "")
         if kind == "str":
-            return node.value
+            return self._text(node)
+        if kind in ("int", "float") and len(text) > MAX_DIGITS:
+            raise ConfigError(f"{self._place(node)}: a number of {len(text):,} digits is too long")
         try:
             if kind == "int":
                 return int(text, 0 if text[:2] in ("0x", "0o") else 10)
@@ -209,6 +214,14 @@ class _Builder:
         if kind == "null":
             return None
         raise ConfigError(f"{self._place(node)}: the YAML tag {node.tag!r} is not supported")
+
+    def _text(self, node: yaml.ScalarNode) -> str:
+        if any("\ud800" <= character <= "\udfff" for character in node.value):
+            raise ConfigError(
+                f"{self._place(node)}: {node.value!a} holds half of a surrogate pair, which "
+                "is no character; write the character itself, or its code as \\UXXXXXXXX"
+            )
+        return str(node.value)
 
     def _place(self, node: yaml.Node) -> Place:
         return Place(self.source, self.line and node.start_mark.line + self.line)
@@ -234,6 +247,18 @@ def _number(text: str) -> float | int:
     return int(value) if integral else value
 
 
+SYNTAX_HINTS = {
+    "'\\t'": "; indent with spaces, not tabs",
+    "mapping values are not allowed": (
+        "; keys of one section start in the same column, a key's colon is followed by a space, and "
+        "a value with a colon needs quotes"
+    ),
+    "expected alphabetic or numeric": "; a value that starts with * or & needs quotes",
+    "cannot start any token": "; a value that starts with this character needs quotes",
+}
+"""What the parser says (in part), and what it usually means."""
+
+
 def _syntax_message(error: yaml.MarkedYAMLError, source: str, line: int | None) -> str:
     mark = error.problem_mark or error.context_mark
     problem = error.problem or error.context
@@ -243,7 +268,7 @@ def _syntax_message(error: yaml.MarkedYAMLError, source: str, line: int | None) 
     started = ""
     if error.context_mark and error.context_mark.line != mark.line:
         started = f" (which starts on line {error.context_mark.line + line})"
-    hint = "; indent with spaces, not tabs" if "'\\t'" in str(problem) else ""
+    hint = next((text for sign, text in SYNTAX_HINTS.items() if sign in str(problem)), "")
     snippet = mark.get_snippet(indent=4) or ""
     return (
         f"{source}:{mark.line + line}: not valid YAML{context}{started}: {problem}{hint}\n{snippet}"

@@ -5,13 +5,12 @@ extract    cut a standalone model out of an elastic one
 pipeline   a chain of stages in one run folder, each skipped when it is already done
 """
 
-from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 from typing_extensions import Self
 
-from paddle_ernie.config.base import Section, key_fault
+from paddle_ernie.config.base import Section, UserPath, key_fault
 from paddle_ernie.config.data import DataConfig
 from paddle_ernie.config.elastic import ElasticConfig, SubnetSpec
 from paddle_ernie.config.model import ModelConfig
@@ -28,7 +27,7 @@ class PretrainConfig(Section):
     """Folder, seed, threads."""
     model: ModelConfig | None = None
     """Architecture of a new model; leave out when `init_from` is given."""
-    init_from: Path | None = None
+    init_from: UserPath | None = None
     """Model directory to start from (mid-training); its architecture and tokenizer are taken."""
     data: DataConfig
     """Sources, tokenizer and packing."""
@@ -87,7 +86,7 @@ class ExtractConfig(Section):
     """Cut a sub-model out."""
     run: RunConfig
     """Folder, seed, threads."""
-    init_from: Path
+    init_from: UserPath
     """Model directory of the elastic model."""
     data: DataConfig
     """Calibration text."""
@@ -97,7 +96,9 @@ class ExtractConfig(Section):
 
 StepName = Annotated[str, Field(pattern=r"^[A-Za-z][A-Za-z0-9._-]*$")]
 MODEL_KINDS = frozenset({"pretrain", "extract"})  # steps that leave a model directory
-RESERVED_NAMES = frozenset({"cache", "visualdl"})  # folders that the run itself makes
+RESERVED_NAMES = frozenset(  # what the run itself keeps beside its stages' folders
+    {"cache", "visualdl", "config.yaml", "report.md", "report.json", "report_figures"}
+)
 
 
 class TokenizerStep(Section):
@@ -207,7 +208,7 @@ class PipelineConfig(Section):
             if step.name in kinds:
                 raise key_fault(f"{at}.name", f"two stages are named {step.name!r}")
             if step.name in RESERVED_NAMES:
-                raise key_fault(f"{at}.name", f"the run itself uses a folder named {step.name!r}")
+                raise key_fault(f"{at}.name", f"the run itself uses the name {step.name!r}")
             for key, name in _named_models(step):
                 if kinds.get(name) not in MODEL_KINDS:
                     raise key_fault(f"{at}.{key}", _not_a_model(step.name, name, kinds))

@@ -12,9 +12,9 @@ from paddle_ernie.config.elastic import SubnetSpec
 class TrainConfig(Section):
     """Steps, batch, optimizer (AdamW) and schedule."""
 
-    max_steps: int = Field(ge=1)
+    max_steps: int = Field(ge=1, le=1_000_000_000)
     """Optimizer steps."""
-    global_batch_size: int = Field(16, ge=1)
+    global_batch_size: int = Field(16, ge=1, le=1_000_000_000)
     """Rows per optimizer step."""
     micro_batch_size: int | None = Field(None, ge=1)
     """Rows per forward and backward; null means the global batch. Gradients accumulate."""
@@ -61,7 +61,7 @@ class TrainConfig(Section):
             raise key_fault(
                 "max_steps",
                 f"warmup_steps {self.warmup_steps} + decay_steps {self.decay_steps} exceed "
-                f"max_steps {self.max_steps}",
+                f"max_steps {self.max_steps}; lower them, or raise it",
             )
         if self.min_learning_rate > self.learning_rate:
             raise key_fault(

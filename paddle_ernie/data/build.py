@@ -6,6 +6,7 @@ Called by `corpus.prepare_corpus`, which holds the cache's lock meanwhile.
 """
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,22 +16,25 @@ from paddle_ernie.config.data import DataConfig
 from paddle_ernie.data.cache import Cache, digest
 from paddle_ernie.data.documents import SAMPLE_WORD, SPLIT_WORD, held_out, under_cap
 from paddle_ernie.data.encode import EncodeJob, encode
-from paddle_ernie.data.sources import Listing
+from paddle_ernie.data.sources import Listing, printable
 from paddle_ernie.data.spool import Spool, check_stop, read_source
 from paddle_ernie.data.store import open_store, write_store
 from paddle_ernie.data.summary import SourceSummary, SplitCounts
 from paddle_ernie.data.tokenizer import Tokenizer
 from paddle_ernie.monitor.progress import Progress
 from paddle_ernie.utils.errors import CheckpointError, DataError
-from paddle_ernie.utils.files import directory_atomic, write_json, write_text
+from paddle_ernie.utils.files import directory_atomic, write_json
 from paddle_ernie.utils.manifest import verify_manifest, write_manifest
 from paddle_ernie.utils.options import StopFlag
 from paddle_ernie.utils.threads import available_cores
 
 logger = logging.getLogger(__name__)
 
-CACHE_VERSION = 1
+CACHE_VERSION = 2
 """Raised when the same documents and settings would give other tokens or other files."""
+
+LAYOUT = "Ab  c\td\n\n  e\r\n"
+"""What normalising tokenizers change: capitals, runs of spaces, tabs, line ends."""
 
 PREPARED_FILE = "prepared.json"
 
@@ -54,12 +58,13 @@ class CorpusBuilder:
 
     def build(self, listings: list[Listing], given: Path | None, key: str) -> None:
         """Everything from files to the folder `prepared/<key>`."""
-        tokenizer = Tokenizer.load(given) if given else None
+        tokenizer = _load_given(given) if given else None
         spools = self._read(listings, tokenizer)
         held = split_documents(spools, self._data.valid_fraction)
         tokenizer_key = self._place_tokenizer(tokenizer, spools, held)
+        placed = Tokenizer.load(self._cache.tokenizer(tokenizer_key))
         stores = [
-            self._place_tokens(spool, valid, tokenizer_key)
+            self._place_tokens(spool, valid, tokenizer_key, placed)
             for spool, valid in zip(spools, held, strict=True)
         ]
         self._record(spools, held, tokenizer_key, stores, key)
@@ -128,23 +133,36 @@ class CorpusBuilder:
 
             return Tokenizer.train(texts(), vocab_size)
 
-    def _place_tokens(self, spool: Spool, valid: np.ndarray, tokenizer_key: str) -> str:
-        """Key of one source's folder of tokens, which is made unless a whole one is there."""
+    def _place_tokens(
+        self, spool: Spool, valid: np.ndarray, tokenizer_key: str, tokenizer: Tokenizer
+    ) -> str:
+        """Key of one source's folder of tokens, which is made unless a whole one is there.
+
+        A model that was trained with this cache brings its tokenizer back under another key, as a
+        given one; its tokens are the same.
+        """
         key = digest(
             str(CACHE_VERSION),
-            tokenizer_key,
+            tokenizer.fingerprint,
             spool.words[~valid].tobytes(),
             spool.words[valid].tobytes(),
         )
         self._place(
             self._cache.tokens(key),
             lambda folder: self._tokenise(
-                spool, valid, self._cache.tokenizer(tokenizer_key), folder
+                spool, valid, self._cache.tokenizer(tokenizer_key), tokenizer.dtype, folder
             ),
         )
         return key
 
-    def _tokenise(self, spool: Spool, valid: np.ndarray, tokenizer: Path, folder: Path) -> None:
+    def _tokenise(
+        self,
+        spool: Spool,
+        valid: np.ndarray,
+        tokenizer: Path,
+        dtype: type[np.generic],
+        folder: Path,
+    ) -> None:
         order = np.concatenate([np.flatnonzero(~valid), np.flatnonzero(valid)])
         spans = spool.path.with_suffix(".spans.npy")
         np.save(spans, spool.spans[order])
@@ -160,7 +178,6 @@ class CorpusBuilder:
                 task.advance,
                 lambda: check_stop(self._stop, doing),
             )
-        dtype = Tokenizer.load(tokenizer).dtype
         write_store(folder, parts, int((~valid).sum()), dtype)
 
     def _place(self, target: Path, fill: Callable[[Path], None]) -> None:
@@ -182,16 +199,18 @@ class CorpusBuilder:
         stores: list[str],
         key: str,
     ) -> None:
-        with directory_atomic(self._cache.prepared(key)) as folder:
+        target = self._cache.prepared(key)
+        with directory_atomic(target) as folder:
             summary = []
             for number, (spool, valid) in enumerate(zip(spools, held, strict=True)):
-                listed = folder / f"files-{number}.txt"
-                write_text(listed, "".join(f"{path}\n" for path in spool.files_used))
+                listed = f"files-{number}.txt"
+                paths = b"".join(os.fsencode(path) + b"\n" for path in spool.files_used)
+                (folder / listed).write_bytes(paths)
                 tokens = [
                     store.num_tokens
                     for store in open_store(self._cache.tokens(stores[number]), spool.name)
                 ]
-                summary.append(_summary(spool, valid, tokens, listed))
+                summary.append(_summary(spool, valid, tokens, target / listed))
             value = {
                 "tokenizer": tokenizer_key,
                 "stores": stores,
@@ -221,6 +240,16 @@ def split_documents(spools: list[Spool], fraction: float) -> list[np.ndarray]:
     return np.split(valid, np.cumsum([len(spool) for spool in spools])[:-1])
 
 
+def _load_given(path: Path) -> Tokenizer:
+    tokenizer = Tokenizer.load(path)
+    if (found := tokenizer.decode(tokenizer.encode(LAYOUT))) != LAYOUT:
+        logger.warning(
+            "tokenizer %s changes text: %r becomes %r; the model will not see the difference",
+            path, LAYOUT, found,
+        )  # fmt: skip
+    return tokenizer
+
+
 def _save(tokenizer: Tokenizer, folder: Path) -> None:
     tokenizer.save(folder)
     write_manifest(folder)
@@ -233,12 +262,12 @@ def _summary(spool: Spool, valid: np.ndarray, tokens: list[int], file_list: Path
     counts = spool.counts
     return SourceSummary(
         name=spool.name,
-        location=str(spool.listing.root),
+        location=printable(spool.listing.root),
         files=len(spool.files_used),
         duplicates=counts.duplicates,
         empty=counts.empty,
         over_cap=counts.over_cap,
-        skipped=tuple(f"{path}: {reason}" for path, reason in counts.skipped.items()),
+        skipped=tuple(f"{printable(path)}: {reason}" for path, reason in counts.skipped.items()),
         train=side(~valid, tokens[0]),
         valid=side(valid, tokens[1]),
         file_list=file_list,

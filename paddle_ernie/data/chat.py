@@ -50,8 +50,17 @@ SPECIAL_TOKENS = (
 """Ids 0 .. NUM_SPECIAL_TOKENS - 1 of a trained tokenizer, in this order."""
 
 CHAT_TEMPLATE = """\
+{%- macro text_of(content) %}
+    {%- if content is string %}
+        {{- content }}
+    {%- else %}
+        {%- for part in content or [] %}
+            {{- part if part is string else part.text }}
+        {%- endfor %}
+    {%- endif %}
+{%- endmacro %}
 {%- if messages and messages[0].role == 'system' %}
-    {%- set system = messages[0].content %}
+    {%- set system = text_of(messages[0].content) %}
     {%- set turns = messages[1:] %}
 {%- else %}
     {%- set system = '' %}
@@ -72,12 +81,12 @@ CHAT_TEMPLATE = """\
 {%- for message in turns %}
     {{- '<|turn_start|>' + message.role + '\\n' }}
     {%- if message.role == 'tool' %}
-        {{- '<tool_response>' + message.content + '</tool_response>' }}
+        {{- '<tool_response>' + text_of(message.content) + '</tool_response>' }}
     {%- else %}
         {%- if message.reasoning_content %}
             {{- '<think>' + message.reasoning_content + '</think>' }}
         {%- endif %}
-        {{- message.content or '' }}
+        {{- text_of(message.content) }}
         {%- for call in message.tool_calls or [] %}
             {%- set call = call.function or call %}
             {{- '<tool_call>{"name": ' + (call.name | tojson) + ', "arguments": ' }}
@@ -91,4 +100,7 @@ CHAT_TEMPLATE = """\
     {{- '<|turn_start|>assistant\\n' }}
 {%- endif %}
 """
-"""Jinja, as `transformers` and FastDeploy evaluate it (messages, tools, add_generation_prompt)."""
+"""Jinja, as `transformers` and FastDeploy evaluate it (messages, tools, add_generation_prompt).
+
+A content is a string, null, or OpenAI's list of {"type": "text", "text": ...}.
+"""

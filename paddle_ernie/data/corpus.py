@@ -82,23 +82,38 @@ def prepare_corpus(
     given = tokenizer_path or data.tokenizer.path
     key = _prepared_key(data, listings, given)
     cache = Cache(cache_dir)
-    if (corpus := _open_prepared(cache, key, data, logger.debug)) is not None:
-        return corpus
+    corpus = _open_prepared(cache, key, data, logger.debug)
+    if corpus is None:
+        corpus = _build(cache, key, data, listings, given, progress or Progress(), stop)
+    for source in corpus.summary:
+        logger.info("%s", source.describe())
+    return corpus
+
+
+def _build(
+    cache: Cache,
+    key: str,
+    data: DataConfig,
+    listings: list[Listing],
+    given: Path | None,
+    progress: Progress,
+    stop: StopFlag | None,
+) -> Corpus:
     with cache.building(lambda: check_stop(stop, "waiting for another process")) as scratch:
         # Perhaps another process built it while this one waited for the lock.
         corpus = _open_prepared(cache, key, data, logger.warning)
         if corpus is None:
-            builder = CorpusBuilder(data, cache, scratch, progress or Progress(), stop)
+            builder = CorpusBuilder(data, cache, scratch, progress, stop)
             builder.build(listings, given, key)
             corpus = _open_prepared(cache, key, data, logger.warning)
     if corpus is None:
-        raise CheckpointError(f"cache {cache_dir}: what was just written cannot be read back")
+        raise CheckpointError(f"cache {cache.root}: what was just written cannot be read back")
     return corpus
 
 
 def _prepared_key(data: DataConfig, listings: list[Listing], given: Path | None) -> str:
     files = [
-        [str(file.path.absolute()), file.kind, file.size, file.mtime_ns]
+        [str(file.path.absolute()), file.kind, file.size, file.mtime_ns, file.ctime_ns]
         for listing in listings
         for file in listing.files
     ]

@@ -73,13 +73,17 @@ def _fetch_pypi(name: str, folder: Path) -> Fetched:
 
 
 def _downloaded(folder: Path, pattern: str, command: list[str]) -> Path:
-    """The archive in `folder`, which `command` puts there if it is not yet there."""
-    if not (found := _archives(folder, pattern)):
-        _run(command, folder)
-        found = _archives(folder, pattern)
-    if not found:
-        raise DataError(f"{' '.join(command)} ended well but left no {pattern} in {folder}")
-    return found[-1]
+    """The archive in `folder`, which `command` fetches if it is not yet there.
+
+    It runs in a folder of its own: a client that was killed leaves half an archive behind.
+    """
+    if found := _archives(folder, pattern):
+        return found[-1]
+    with tempfile.TemporaryDirectory(dir=folder) as aside:
+        _run(command, Path(aside))
+        if not (found := _archives(Path(aside), pattern)):
+            raise DataError(f"{' '.join(command)} ended well but left no {pattern} in its folder")
+        return found[-1].rename(folder / found[-1].name)
 
 
 def _archives(folder: Path, pattern: str) -> list[Path]:

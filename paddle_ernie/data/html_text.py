@@ -20,6 +20,9 @@ CELLS = frozenset({"td", "th"})
 LINE, PARAGRAPH = "\x1e", "\x1d"
 """Marks of a coming line or paragraph; two in a row are one. Control characters, not in text."""
 
+TRAILING_MARKS = re.compile(r"(?<![ \t])[ \t]*\n?([\x1d\x1e]+)")
+"""The look-behind lets a match begin only where a run of spaces does: long runs stay linear."""
+
 CHARSET = re.compile(rb"""<meta[^>]{0,200}?charset\s*=\s*["']?\s*([A-Za-z0-9_.:-]+)""", re.I)
 CHARSET_SCAN_BYTES = 2048
 """The declaration stands in the first 1,024 bytes by the HTML standard; be lenient."""
@@ -86,7 +89,7 @@ class _TextParser(HTMLParser):
 
     def text(self) -> str:
         """The page's lines: no trailing spaces, no more than one blank line in a row."""
-        marked = re.sub(r"[ \t]*\n?([\x1d\x1e]+)", _line_break, "".join(self._parts))
+        marked = TRAILING_MARKS.sub(_line_break, "".join(self._parts))
         lines = "\n".join(line.rstrip() for line in marked.split("\n"))
         return re.sub(r"\n{3,}", "\n\n", lines).strip() + "\n"
 

@@ -4,10 +4,11 @@
            | i32 [sequences] lengths in tokens | i64 [sequences] byte offsets in .bin
            | i64 [marks] index of the first sequence of each document, and the number of sequences
 
-Called by `readers` for sources with `format: megatron`. The ids are taken as they are, so they must
+Called by `spool` for sources with `format: megatron`. The ids are taken as they are, so they must
 be those of the run's tokenizer.
 """
 
+import os
 import struct
 from collections.abc import Iterator
 from itertools import pairwise
@@ -29,7 +30,7 @@ def megatron_files(prefix: Path) -> tuple[Path, Path]:
         prefix = prefix.with_suffix("")
     files = (Path(f"{prefix}.bin"), Path(f"{prefix}.idx"))
     for file in files:
-        if not file.is_file():
+        if not os.path.isfile(file):
             raise DataError(f"{file}: no such file; a megatron source needs {prefix}.bin and .idx")
     return files
 
@@ -46,6 +47,11 @@ def read_megatron(prefix: Path, vocab_size: int) -> Iterator[np.ndarray]:
             f"{idx_path}: points to token {stops.max()}, but {bin_path.name} holds {len(tokens)} "
             f"tokens of {dtype.itemsize} bytes; the two files do not belong together or were cut"
         )
+    if len(starts) and (lengths.min() < 0 or (pointers % dtype.itemsize).any()):
+        raise DataError(
+            f"{idx_path}: a negative length or an offset that is no multiple of the "
+            f"{dtype.itemsize} bytes of a token; it is damaged"
+        )
     for number, (first, last) in enumerate(pairwise(marks)):
         pieces = [tokens[starts[i] : stops[i]] for i in range(first, last)]
         document = np.concatenate(pieces) if pieces else tokens[:0]
@@ -59,7 +65,10 @@ def read_megatron(prefix: Path, vocab_size: int) -> Iterator[np.ndarray]:
 
 
 def _read_index(path: Path) -> tuple[np.dtype, np.ndarray, np.ndarray, np.ndarray]:
-    data = path.read_bytes()
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
     if len(data) < HEADER.size or data[: len(MAGIC)] != MAGIC:
         raise DataError(
             f"{path}: not a Megatron index: begins with {data[: len(MAGIC)]!r}, expected {MAGIC!r}"
@@ -79,7 +88,7 @@ def _read_index(path: Path) -> tuple[np.dtype, np.ndarray, np.ndarray, np.ndarra
     lengths = np.frombuffer(data, "<i4", num_sequences, at).astype(np.int64)
     pointers = np.frombuffer(data, "<i8", num_sequences, at + 4 * num_sequences)
     marks = np.frombuffer(data, "<i8", num_marks, at + 12 * num_sequences)
-    if num_marks and (marks[0] != 0 or marks[-1] > num_sequences or (np.diff(marks) < 0).any()):
+    if num_marks and (marks[0] != 0 or marks[-1] != num_sequences or (np.diff(marks) < 0).any()):
         raise DataError(f"{path}: its document marks do not ascend from 0 to {num_sequences}")
     return np.dtype(DTYPES[code]), lengths, pointers, marks
 
@@ -88,4 +97,7 @@ def _map(path: Path, dtype: np.dtype) -> np.ndarray:
     size = path.stat().st_size // dtype.itemsize
     if not size:
         return np.zeros(0, dtype)
-    return np.memmap(path, dtype, mode="r", shape=(size,))
+    try:
+        return np.memmap(path, dtype, mode="r", shape=(size,))
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error

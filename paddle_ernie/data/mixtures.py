@@ -9,6 +9,7 @@ made again; a folder's always is, because its files may have changed.
 Called by `tools/prepare_data.py`.
 """
 
+import fcntl
 import io
 import json
 import logging
@@ -31,6 +32,7 @@ from paddle_ernie.utils.files import sha256, write_atomic, write_json
 logger = logging.getLogger(__name__)
 
 MANIFEST_FILE = "mixture.json"
+LOCK_FILE = ".mixture.lock"
 COMPRESSION_LEVEL = 10
 """Half-way between speed and size: about 15 MB/s of text on one core."""
 
@@ -132,7 +134,9 @@ def read_manifest(output: Path) -> list[TextSet]:
 def sources_yaml(sets: list[TextSet], output: Path) -> str:
     """The `sources:` block of a configuration that trains on these sets."""
     lines = ["sources:"]
-    lines += [f"  - {{name: {s.name}, path: {json.dumps(str(output / s.file))}}}" for s in sets]
+    for each in sets:
+        name, path = (json.dumps(part) for part in (each.name, str(output / each.file)))
+        lines.append(f"  - {{name: {name}, path: {path}}}")
     return "\n".join(lines) + "\n"
 
 
@@ -153,7 +157,7 @@ def _write(
         with (
             temporary.open("wb") as raw,
             packer.stream_writer(raw) as stream,
-            io.TextIOWrapper(stream, encoding="utf-8", newline="\n") as lines,
+            io.TextIOWrapper(stream, "utf-8", errors="backslashreplace", newline="\n") as lines,
         ):
             for text, source in texts(skipped):
                 row: dict[str, Any] = {"text": text, "source": source}
@@ -169,7 +173,9 @@ def _write(
         logger.warning("skipped %s", fault)
     made = TextSet(name, path.name, origin, version, licence, counts["documents"],
                    counts["bytes"], len(skipped), sha256(path))  # fmt: skip
-    others = [other for other in read_manifest(output) if other.name != name]
-    listed = sorted([*others, made], key=lambda each: each.name)
-    write_json(output / MANIFEST_FILE, [asdict(each) for each in listed])
+    with (output / LOCK_FILE).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another call may be adding its own set
+        others = [other for other in read_manifest(output) if other.name != name]
+        listed = sorted([*others, made], key=lambda each: each.name)
+        write_json(output / MANIFEST_FILE, [asdict(each) for each in listed])
     return made

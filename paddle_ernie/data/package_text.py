@@ -36,9 +36,13 @@ KINDS: dict[str, FileKind] = {".py": "python", ".html": "html"}
 
 def package_files(root: Path, package: Package) -> list[Path]:
     """The files of an unpacked package that hold its text."""
+    excluded = {path for pattern in package.exclude for path in root.glob(pattern)}
+    # Leaving out a link must not leave out the file it leads to.
+    links = {path for path in excluded if path.is_symlink()}
+    left_out = {path.resolve() for path in excluded - links}
+    included = {path for pattern in package.include for path in root.glob(pattern)}
     # Resolved, because links give a file several names and one is enough.
-    left_out = {path.resolve() for pattern in package.exclude for path in root.glob(pattern)}
-    found = {path.resolve() for pattern in package.include for path in root.glob(pattern)}
+    found = {path.resolve() for path in included if links.isdisjoint((path, *path.parents))}
     return sorted(
         path
         for path in found

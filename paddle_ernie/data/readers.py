@@ -30,6 +30,8 @@ BINARY_SCAN_BYTES = 8192
 
 JSONL_REPORT_LINES = 1000
 PARQUET_BATCH_ROWS = 1000
+SHOWN_NAMES = 20
+"""Fields or columns that an error lists."""
 
 BYTE_ORDER_MARKS = (
     (b"\xef\xbb\xbf", "utf-8-sig"),
@@ -114,20 +116,25 @@ def _read_jsonl(path: Path, column: str, consumed: Consumed) -> Iterator[str | N
 def _json_text(line: bytes, column: str, where: str) -> str | None:
     try:
         row = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # too deeply nested
         shown = line.strip()[:60].decode("utf-8", "replace")
         raise DataError(f"{where}: not valid JSON: {error} (line begins {shown!r})") from error
     if not isinstance(row, dict):
         raise DataError(f"{where}: expected a JSON object, found {type(row).__name__}")
     if column not in row:
         raise DataError(
-            f"{where}: no field {column!r} (fields: {', '.join(map(str, row)) or 'none'}); "
+            f"{where}: no field {column!r} (fields: {_shown(list(row)) or 'none'}); "
             "set the source's `column`"
         )
     value: Any = row[column]
     if value is not None and not isinstance(value, str):
         raise DataError(f"{where}: field {column!r} is {type(value).__name__}, expected a string")
     return None if value is None else without_surrogates(value)
+
+
+def _shown(names: list[str]) -> str:
+    more = len(names) - SHOWN_NAMES
+    return ", ".join(names[:SHOWN_NAMES]) + (f", and {more} more" if more > 0 else "")
 
 
 def _read_parquet(file: SourceFile, column: str, consumed: Consumed) -> Iterator[str | None]:
@@ -138,20 +145,20 @@ def _read_parquet(file: SourceFile, column: str, consumed: Consumed) -> Iterator
             for batch in table.iter_batches(PARQUET_BATCH_ROWS, columns=[column]):
                 yield from batch.column(0).to_pylist()
                 consumed(file.size * batch.num_rows // rows)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(f"{file.path}: cannot be read as Parquet: {error}") from error
 
 
 def _check_column(schema: pa.Schema, column: str, path: Path) -> None:
-    if column not in schema.names:
+    if (times := schema.names.count(column)) != 1:
         raise DataError(
-            f"{path}: no column {column!r} (columns: {', '.join(schema.names)}); "
-            "set the source's `column`"
+            f"{path}: {f'{times} columns' if times else 'no column'} {column!r}, expected one "
+            f"(columns: {_shown(schema.names)}); set the source's `column`"
         )
     kind = schema.field(column).type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind)):
+    if kind not in (pa.string(), pa.large_string(), pa.string_view()):
         raise DataError(f"{path}: column {column!r} holds {kind}, expected strings")
 
 

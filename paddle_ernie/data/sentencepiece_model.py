@@ -56,7 +56,9 @@ def read_sentencepiece(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """The contents of tokenizer.json and tokenizer_config.json for a .model file."""
     try:
         model = _parse(path.read_bytes())
-    except (ValueError, IndexError, struct.error) as error:
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, IndexError, TypeError, struct.error) as error:
         raise DataError(f"{path}: not a SentencePiece model ({error})") from error
     if model.model_type not in (UNIGRAM, BPE):
         raise DataError(f"{path}: a word or character model; only BPE and Unigram models are read")

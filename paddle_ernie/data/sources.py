@@ -8,8 +8,10 @@ last run.
 import importlib.util
 import os
 import sysconfig
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from pathlib import Path
 from typing import Literal
 
@@ -44,6 +46,8 @@ class SourceFile:
     kind: FileKind
     size: int
     mtime_ns: int
+    ctime_ns: int
+    """Tells of a change that kept size and mtime, which programs can set."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +75,20 @@ def list_sources(sources: Sequence[SourceConfig]) -> list[Listing]:
     names: list[str] = []
     listings = []
     for source in sources:
-        base = source.name or (source.path.name if source.path else source.format)
-        same = sum(name == base or name.rpartition("-")[0] == base for name in names)
-        names.append(base if not same else f"{base}-{same + 1}")
-        listings.append(_list_source(source, names[-1]))
+        base = source.name or (_last_part(source.path) if source.path else source.format)
+        numbered = (f"{base}-{number}" for number in count(2))
+        names.append(next(name for name in chain([base], numbered) if name not in names))
+        try:
+            listings.append(_list_source(source, names[-1]))
+        except OSError as error:
+            raise DataError(
+                f"source {names[-1]!r}: {error.filename}: cannot be read: {error.strerror}"
+            ) from error
     return listings
+
+
+def _last_part(path: Path) -> str:
+    return path.name.strip(".") or path.absolute().resolve().name or "root"
 
 
 def _list_source(source: SourceConfig, name: str) -> Listing:
@@ -91,14 +104,27 @@ def _list_source(source: SourceConfig, name: str) -> Listing:
             f"source {name!r}: path {root} does not exist"
             + ("" if root.is_absolute() else f" (looked in {Path.cwd()})")
         )
-    if root.is_file():
+    if not root.is_dir():
+        _check_file(source, name, root)
         return Listing(name, source, root, (_source_file(root, _kind(root, source)),))
+    os.scandir(root).close()  # raises if it may not be read, which `glob` would pass over
     found = _matching(root, source, name)
     files = [_source_file(path, _kind(path, source)) for path in sorted(found)]
     if not files:
-        wanted = source.glob or f"suffixes {' '.join(KINDS)}, also with .gz or .zst"
+        suffixes = [suffix for suffix, kind in KINDS.items() if _takes(source, kind)]
+        wanted = source.glob or f"suffixes {' '.join(suffixes)}, also with .gz or .zst"
         raise DataError(f"source {name!r}: no file below {root} matches ({wanted})")
     return Listing(name, source, root, tuple(files))
+
+
+def _check_file(source: SourceConfig, name: str, path: Path) -> None:
+    if not path.is_file():
+        raise DataError(f"source {name!r}: path {path} is neither a file nor a folder")
+    if source.glob is not None or source.exclude:
+        raise DataError(
+            f"source {name!r}: path {path} is a file, so `glob` and `exclude`, patterns below a "
+            "folder, have no use; remove them or give the folder"
+        )
 
 
 def _stdlib_files(source: SourceConfig, name: str, root: Path) -> Iterator[SourceFile]:
@@ -119,11 +145,20 @@ def _matching(root: Path, source: SourceConfig, name: str) -> set[Path]:
     if source.glob is not None:
         patterns = [source.glob] if isinstance(source.glob, str) else source.glob
         found = {path for path in _glob(root, patterns, name) if path.is_file()}
+        if any("**" in pattern for pattern in patterns):
+            deque(_walk(root, excluded), maxlen=0)  # stops at a closed folder, `glob` does not
     else:
-        found = set(_walk(root, excluded))
+        found = {p for p in _walk(root, excluded) if _takes(source, _known_kind(p))}
     if not excluded:
         return found
     return {p for p in found if p not in excluded and excluded.isdisjoint(p.parents)}
+
+
+def _takes(source: SourceConfig, kind: FileKind | None) -> bool:
+    """Whether a folder's file of this kind is read when no pattern asks for it."""
+    if source.format in ("auto", "python_stdlib"):
+        return True
+    return kind == source.format or (source.format == "text" and kind == "python")
 
 
 def _walk(root: Path, excluded: set[Path]) -> Iterator[Path]:
@@ -170,4 +205,9 @@ def _kind(path: Path, source: SourceConfig) -> FileKind:
 
 def _source_file(path: Path, kind: FileKind) -> SourceFile:
     status = path.stat()
-    return SourceFile(path, kind, status.st_size, status.st_mtime_ns)
+    return SourceFile(path, kind, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+
+
+def printable(path: Path) -> str:
+    """A path for messages and JSON; bytes of its name that are not UTF-8 are shown as escapes."""
+    return str(path).encode("utf-8", "backslashreplace").decode()

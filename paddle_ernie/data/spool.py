@@ -5,11 +5,12 @@
 
 Called by the corpus before anything is tokenised. The scratch file decouples what follows (training
 a tokenizer, tokenising in several processes) from the sources: they are read exactly once, cannot
-change halfway, and memory holds 48 bytes per document instead of the text. Hash order makes the
-result independent of file names and order, and is already a thorough shuffle of the documents.
+change halfway, and memory holds about 350 bytes per document instead of the text. Hash order makes
+the result independent of file names and order, and is already a thorough shuffle of the documents.
 """
 
 import logging
+from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,7 +26,7 @@ from paddle_ernie.data.documents import (
 )
 from paddle_ernie.data.megatron import read_megatron
 from paddle_ernie.data.readers import UnreadableError, read_file
-from paddle_ernie.data.sources import Listing
+from paddle_ernie.data.sources import Listing, printable
 from paddle_ernie.monitor.progress import Progress
 from paddle_ernie.utils.errors import DataError, Interrupted
 from paddle_ernie.utils.options import StopFlag
@@ -113,7 +114,7 @@ def read_source(
     """
     counts = Counts()
     hashes = bytearray()
-    rows: list[tuple[int, int, int]] = []
+    rows = array("q")
     own: set[bytes] = set()
     with (
         progress.task(f"read {listing.name}", total=listing.num_bytes, unit="B") as task,
@@ -126,12 +127,13 @@ def read_source(
                 continue
             own.add(digest)
             hashes += digest
-            rows.append((len(document.content), document.num_bytes, document.file))
+            rows.extend((len(document.content), document.num_bytes, document.file))
             scratch.write(document.content)
     _warn_skipped(listing, counts)
     if not rows:
         raise DataError(_nothing_found(listing, counts))
-    spool = _choose(listing, path, as_words(hashes), np.array(rows), counts)
+    sizes = np.frombuffer(rows, np.int64).reshape(-1, 3)
+    spool = _choose(listing, path, as_words(hashes), sizes, counts)
     seen.update(row.tobytes() for row in spool.words)
     return spool
 
@@ -217,7 +219,10 @@ def _warn_skipped(listing: Listing, counts: Counts) -> None:
         listing.name,
         len(counts.skipped),
         len(listing.files),
-        "; ".join(f"{path}: {reason}" for path, reason in [*counts.skipped.items()][:SHOWN_NAMES]),
+        "; ".join(
+            f"{printable(path)}: {reason}"
+            for path, reason in [*counts.skipped.items()][:SHOWN_NAMES]
+        ),
         f"; and {more} more" if more > 0 else "",
     )
 

@@ -67,7 +67,7 @@ def write_store(
     """Join the parts of `encode` into a store in `directory`, which the caller makes atomic."""
     lengths = np.concatenate([np.fromfile(f"{part}.lengths", np.int64) for part in parts])
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    offsets.tofile(directory / OFFSETS)
+    (directory / OFFSETS).write_bytes(offsets.tobytes())  # `tofile` does not tell of a full disk
     with (directory / TOKENS).open("wb") as joined:
         for part in parts:
             with Path(f"{part}.tokens").open("rb") as stream:

@@ -53,18 +53,25 @@ class SourceSummary:
         """Both sides together."""
         return self.train.tokens + self.valid.tokens
 
+    def describe(self) -> str:
+        """One line for the log."""
+        return (
+            f"source {self.name!r}: {self.documents:,} documents of {self.bytes / 1e6:,.1f} MB, "
+            f"{self.tokens:,} tokens, from {self.files:,} files (listed in {self.file_list})"
+        )
+
     def to_json(self) -> dict[str, Any]:
-        """For a JSON file; the folder of `file_list` is left to the reader."""
-        return {**asdict(self), "file_list": self.file_list.name}
+        """For a JSON file."""
+        return {**asdict(self), "file_list": str(self.file_list)}
 
     @classmethod
     def from_json(cls, value: dict[str, Any], folder: Path) -> "SourceSummary":
-        """The inverse of `to_json`."""
+        """The inverse of `to_json`, though `folder`, which may have moved, holds `file_list`."""
         fields = {
             **value,
             "skipped": tuple(value["skipped"]),
             "train": SplitCounts(**value["train"]),
             "valid": SplitCounts(**value["valid"]),
-            "file_list": folder / value["file_list"],
+            "file_list": folder / Path(value["file_list"]).name,
         }
         return cls(**fields)

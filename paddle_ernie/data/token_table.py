@@ -13,6 +13,9 @@ from typing import Any
 from paddle_ernie.utils.errors import DataError
 
 SPACE_MARK = "\u2581"
+MAX_ENTRIES = 1 << 22
+"""Far beyond any vocabulary; an id above it would ask for gigabytes."""
+
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -37,6 +40,11 @@ def is_byte_level(definition: dict[str, Any]) -> bool:
 
 def drops_leading_space(definition: dict[str, Any]) -> bool:
     """Whether encoding puts a space before a text that decoding must take away again."""
+    if any(
+        step.get("type") == "ByteLevel" and step.get("add_prefix_space", True)
+        for step in _steps(definition.get("pre_tokenizer"))
+    ):
+        return True
     return any(
         (step.get("type") == "Strip" and step.get("start", 0) > 0)
         or (step.get("type") == "Metaspace" and step.get("prepend_scheme", "always") != "never")
@@ -47,11 +55,17 @@ def drops_leading_space(definition: dict[str, Any]) -> bool:
 def token_table(definition: dict[str, Any], where: str) -> tuple[list[bytes], list[int]]:
     """Bytes of each id, and the 256 ids of single bytes. Control tokens stand for no bytes.
 
-    Raises DataError if some byte has no token, because then some text could not be represented.
+    Raises DataError if some byte has no token, because then some text could not be represented,
+    and if two pieces share an id or one is absurdly large.
     """
     vocabulary = model_vocabulary(definition)
     added = definition.get("added_tokens") or []
     size = 1 + max([*vocabulary.values(), *(token["id"] for token in added)])
+    if size > MAX_ENTRIES or len(set(vocabulary.values())) < len(vocabulary):
+        raise DataError(
+            f"tokenizer {where}: {len(vocabulary)} pieces with {len(set(vocabulary.values()))} "
+            f"different ids up to {size - 1}; each needs its own id below {MAX_ENTRIES}"
+        )
     table = [b""] * size
     read = _byte_level_piece if is_byte_level(definition) else _fallback_piece
     characters = {character: byte for byte, character in enumerate(byte_alphabet())}

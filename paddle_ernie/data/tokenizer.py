@@ -2,7 +2,8 @@
 
 Called by the corpus, by generation, by serving and by post-training. Promises:
 
-- `decode_bytes(encode_bytes(b)) == b` for every byte string with a byte-level tokenizer;
+- `decode_bytes(encode_bytes(b)) == b` for every byte string with a trained tokenizer; a given one
+  may normalise text or add a space in front, but one that loses characters is refused;
 - text in a document never becomes a control token: "<|endoftext|>" in a file is ordinary text.
   Only `encode(..., allow_special=True)`, meant for rendered chats, reads special tokens;
 - training is deterministic in the texts.
@@ -43,6 +44,9 @@ DEFAULT_EOS_NAMES = (
 )
 """Looked for when a given tokenizer does not say which token ends a document."""
 
+RARE_TEXT = "\ua66e\U0001f0a1"
+"""A letter and a playing card that no vocabulary holds and no normaliser changes."""
+
 TOKENIZER_FILE = "tokenizer.json"
 CONFIG_FILE = "tokenizer_config.json"
 
@@ -53,13 +57,14 @@ class Tokenizer:
     def __init__(self, definition: dict[str, Any], config: dict[str, Any], where: str) -> None:
         self._definition = definition
         self.config = config
+        self._full = _pipeline(definition, where)  # first, because it checks the definition
         self.table, self._byte_ids = token_table(definition, where)
-        self._full = _pipeline(definition, where)
         _check_ids(self._full, definition, where)
         self._plain = _pipeline(_without_specials(definition), where)
         self._added = {token["content"]: token["id"] for token in definition["added_tokens"]}
         self._leaks = self._find_leaks()
         self._drops_space = drops_leading_space(definition)
+        self._check_rare_text(where)
         self.eos_id = self._special("eos", where)
         self.bos_id = self._special("bos", where, default=self.eos_id)
         self.pad_id = self._special("pad", where, default=self.eos_id)
@@ -71,7 +76,8 @@ class Tokenizer:
         if path.suffix == ".model":
             return cls(*read_sentencepiece(path), str(path))
         definition = _read_json(path)
-        if "model" not in definition or "vocab" not in definition["model"]:
+        model = definition.get("model")
+        if not isinstance(model, dict) or "vocab" not in model:
             raise DataError(f"{path}: not a tokenizer.json: it has no model.vocab")
         beside = path.with_name(CONFIG_FILE)
         config = _read_json(beside) if beside.exists() else {}
@@ -186,8 +192,8 @@ class Tokenizer:
 
     def _special(self, role: str, where: str, default: int | None = None) -> int:
         named = self.config.get(f"{role}_token")
-        name = named["content"] if isinstance(named, dict) else named
-        if name in self._added:
+        name = named.get("content") if isinstance(named, dict) else named
+        if isinstance(name, str) and name in self._added:
             return self._added[name]
         if default is not None:
             return default
@@ -198,6 +204,14 @@ class Tokenizer:
             f"tokenizer {where}: no token that ends a document; name one as eos_token in "
             f"{CONFIG_FILE} beside it (special tokens: {', '.join(sorted(self._added)) or 'none'})"
         )
+
+    def _check_rare_text(self, where: str) -> None:
+        """All byte tokens may be there and yet unused, as with byte_fallback switched off."""
+        if (found := self.decode(self.encode(RARE_TEXT))) != RARE_TEXT:
+            raise DataError(
+                f"tokenizer {where}: loses text: {RARE_TEXT!r} comes back as {found!r}; its "
+                "pre-tokenizer must be ByteLevel, or its model must have byte_fallback"
+            )
 
     def _find_leaks(self) -> re.Pattern[str] | None:
         """Special names that plain encoding still turns into their id; texts are cut inside them.
@@ -304,13 +318,16 @@ def _trained_config() -> dict[str, Any]:
 
 
 def _find_file(path: Path) -> Path:
-    if not path.exists():
-        raise DataError(f"tokenizer {path}: no such file or folder")
-    if path.is_file():
-        return path
-    found = [
-        file for file in [path / TOKENIZER_FILE, *sorted(path.glob("*.model"))] if file.exists()
-    ]
+    try:
+        if not path.exists():
+            raise DataError(f"tokenizer {path}: no such file or folder")
+        if path.is_file():
+            return path
+        names = sorted(file.name for file in path.iterdir())
+    except OSError as error:
+        raise DataError(f"tokenizer {path}: cannot be read: {error.strerror}") from error
+    wanted = [TOKENIZER_FILE, *(name for name in names if name.endswith(".model"))]
+    found = [path / name for name in wanted if name in names]
     if not found:
         raise DataError(f"tokenizer {path}: the folder holds neither {TOKENIZER_FILE} nor a .model")
     return found[0]

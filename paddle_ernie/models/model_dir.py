@@ -68,10 +68,7 @@ def load_model_dir(path: Path) -> "ErnieMoeModel":
 
 def verify_model_dir(path: Path) -> None:
     """Raise CheckpointError naming the file that is missing, truncated or altered."""
-    verify_manifest(Path(path))
-    for name in (CONFIG_FILE, WEIGHTS_FILE):
-        if not (Path(path) / name).is_file():
-            raise CheckpointError(f"{path}: no {name}; this is not a whole model directory")
+    verify_manifest(Path(path), required=(CONFIG_FILE, WEIGHTS_FILE))
 
 
 def read_model_config(path: Path) -> ModelConfig:
@@ -81,7 +78,9 @@ def read_model_config(path: Path) -> ModelConfig:
         if (Path(path) / MANIFEST_FILE).exists():
             raise CheckpointError(f"{file}: missing; {path} is not a whole model directory")
         found = "no such folder" if not Path(path).exists() else f"it has no {CONFIG_FILE}"
-        raise InputError(f"{path}: not a model directory: {found}; give a folder written by train")
+        inner = Path(path) / "model"  # where a run keeps its model
+        advice = inner if (inner / CONFIG_FILE).is_file() else "a folder written by training"
+        raise InputError(f"{path}: not a model directory: {found}; give {advice}")
     try:
         fields = json.loads(file.read_bytes())
         found = {key: fields.pop(key, None) for key in FORMAT}

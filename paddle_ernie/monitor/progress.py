@@ -10,7 +10,7 @@ microseconds per call: redrawing happens in rich's own thread, at most ten times
     with progress.task("train", total=800, unit="step") as task:
         task.advance(1, loss=3.21, tokens_per_s=2140)
 
-    tokenise ━━━━━━━━━━━━━━━━╸━━━━━━━ 21.4/31.5 MB  4.1 MB/s  0:00:02 left
+    train ━━━━━━━━━━━━━━━━╸━━━━━━━ 120/800 steps  loss 3.21  2,140 tokens/s  0:00:45 left
 """
 
 import logging
@@ -22,12 +22,17 @@ from rich.console import Console
 from rich.progress import BarColumn, ProgressColumn, TextColumn
 from rich.progress import Progress as RichProgress
 from rich.progress import Task as RichTask
+from rich.progress_bar import ProgressBar
+from rich.table import Column
 from rich.text import Text
 
 logger = logging.getLogger(__name__)
 
 LOG_INTERVAL_SECONDS = 10.0
 """Time between log lines: rare enough for a log file, often enough to see that the job lives."""
+
+MIN_BAR_WIDTH, MAX_BAR_WIDTH = 8, 40
+GAPS = 3  # one between the columns, and the last one of a line, where a cursor may stand
 
 Field = float | int | str
 
@@ -85,8 +90,9 @@ class Task:
     def __str__(self) -> str:
         """What stands beside the bar, and in the log line."""
         parts = [format_count(self.done, self.total, self.unit)]
-        parts.append(format_speed(self.speed, self.unit))
-        parts += [f"{name.replace('_per_', '/')} {_short(v)}" for name, v in self.fields.items()]
+        parts += [_format_field(name, value) for name, value in self.fields.items()]
+        if not any("_per_" in name for name in self.fields):
+            parts.append(format_speed(self.speed, self.unit))
         if (left := self.seconds_left) is not None:
             parts.append(f"{format_seconds(left)} left")
         return "  ".join(parts)
@@ -131,7 +137,8 @@ class Progress:
     @contextmanager
     def _draw(self, description: str, total: float | None) -> Iterator[Callable[[Task], None]]:
         if self._bars is None:
-            columns = (TextColumn("{task.description}"), BarColumn(), _Beside())
+            name = TextColumn("{task.description}", table_column=Column(no_wrap=True))
+            columns = (name, _Bar(self._console), _Beside(table_column=Column(no_wrap=True)))
             self._bars = RichProgress(*columns, console=self._console, transient=True)
             self._bars.start()
         self._open += 1
@@ -147,29 +154,45 @@ class Progress:
                 self._bars = None
 
 
+class _Bar(BarColumn):
+    """A bar that gives way where the terminal is narrow, so that the line stays one line."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def render(self, task: RichTask) -> ProgressBar:
+        """The bar in what the texts on either side leave of the line."""
+        bar = super().render(task)
+        taken = len(task.description) + len(str(task.fields["beside"])) + GAPS
+        bar.width = max(MIN_BAR_WIDTH, min(MAX_BAR_WIDTH, self._console.width - taken))
+        return bar
+
+
 class _Beside(ProgressColumn):
     """The text to the right of the bar."""
 
     def render(self, task: RichTask) -> Text:
+        """Counts, fields, speed, time left."""
         return Text(str(task.fields["beside"]))
 
 
 def format_count(done: float, total: float | None, unit: str) -> str:
-    """`21.4/31.5 MB` for bytes, `120/800 step` for anything else."""
+    """`21.4/31.5 MB` for bytes, `120/800 steps` for anything else."""
     if unit == "B":
         scale, name = _byte_scale(total if total is not None else done)
         shown = f"{done / scale:.1f}"
         return f"{shown}/{total / scale:.1f} {name}" if total is not None else f"{shown} {name}"
     shown = f"{done:,.0f}" if total is None else f"{done:,.0f}/{total:,.0f}"
-    return f"{shown} {unit}".rstrip()
+    return f"{shown} {_plural(unit)}".rstrip()
 
 
 def format_speed(speed: float, unit: str) -> str:
-    """`4.1 MB/s` for bytes, `2.50 step/s` for anything else."""
+    """`4.1 MB/s` for bytes, `2.50 steps/s` for anything else."""
     if unit == "B":
         scale, name = _byte_scale(speed)
         return f"{speed / scale:.1f} {name}/s"
-    return f"{_short(speed)} {unit}/s" if unit else f"{_short(speed)}/s"
+    return f"{_short(speed)} {_plural(unit)}/s" if unit else f"{_short(speed)}/s"
 
 
 def format_seconds(seconds: float) -> str:
@@ -183,6 +206,19 @@ def _byte_scale(size: float) -> tuple[float, str]:
         if size >= scale:
             return scale, name
     return 1.0, "B"
+
+
+def _plural(unit: str) -> str:
+    if not unit:
+        return ""
+    return f"{unit}es" if unit.endswith("s") else f"{unit}s"
+
+
+def _format_field(name: str, value: Field) -> str:
+    """`loss 3.21`; `2,140 tokens/s` for a name such as `tokens_per_s`."""
+    if "_per_" in name:
+        return f"{_short(value)} {name.replace('_per_', '/')}"
+    return f"{name} {_short(value)}"
 
 
 def _short(value: Field) -> str:

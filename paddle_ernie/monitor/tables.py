@@ -68,7 +68,8 @@ class Table:
         """For `console.print`."""
         table = rich.table.Table(title=self.title or None, title_justify="left")
         for column in self.columns:
-            table.add_column(column.name, justify=column.align)
+            # A number that does not fit is broken, never cut: "12…" reads like a number.
+            table.add_column(column.name, justify=column.align, overflow="fold")
         for row in self.texts:
             # Text, not str: a cell such as "[8, 8]" is not markup.
             table.add_row(*(Text(cell) for cell in row))

@@ -6,10 +6,12 @@
       <stage>/stage.json  running or done, and the fingerprint of all that the result depends on
 
     fingerprint(stage) = hash(step, data, seed, fingerprints of the stages it starts from)
-    stage.json:  same fingerprint, done     ->  skip
+    stage.json:  same fingerprint, done     ->  skip, if its files and its models are what they were
                  same fingerprint, running  ->  go on from the newest checkpoint
-                 another fingerprint        ->  something it depends on changed: run it again
-Called by `launch` for `stage: pipeline`. A stage that is interrupted goes on where it stopped.
+                 another, or no stage.json  ->  forget what the stage left, and start it over
+Called by `launch` for `stage: pipeline`. A stage that is interrupted goes on where it stopped. One
+whose model was damaged or deleted makes it again, from its last checkpoint if that is whole; one
+that starts from a model with other bytes than before runs again.
 """
 
 import hashlib
@@ -21,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from paddle_ernie.config.stages import (
+    MODEL_KINDS,
     ExtractConfig,
     ExtractStep,
     PipelineConfig,
@@ -31,8 +34,11 @@ from paddle_ernie.config.stages import (
     SamplesStep,
     TokenizerStep,
 )
-from paddle_ernie.utils.errors import InputError, Interrupted
-from paddle_ernie.utils.files import write_json
+from paddle_ernie.models.model_dir import verify_model_dir
+from paddle_ernie.train.run_folder import RunFolder
+from paddle_ernie.utils.errors import CheckpointError, InputError, Interrupted
+from paddle_ernie.utils.files import sha256, write_json
+from paddle_ernie.utils.manifest import MANIFEST_FILE
 from paddle_ernie.utils.options import RunOptions
 
 logger = logging.getLogger(__name__)
@@ -47,28 +53,94 @@ class StageFolder:
     step: PipelineStep
     path: Path
     fingerprint: str
+    parents: tuple["StageFolder", ...] = ()
+    """The earlier stages whose results this one reads."""
+
+    @property
+    def model(self) -> Path | None:
+        """Model directory that the stage leaves, if its kind leaves one."""
+        return self.path / "model" if self.step.kind in MODEL_KINDS else None
 
     def recorded(self) -> dict[str, Any]:
         """What stage.json says; empty when the stage never started."""
+        file = self.path / STATE_FILE
         try:
-            return dict(json.loads((self.path / STATE_FILE).read_text()))
+            return dict(json.loads(file.read_text()))
         except FileNotFoundError:
             return {}
+        except (ValueError, TypeError) as error:
+            raise CheckpointError(
+                f"{file}: not the record of a stage ({error}); delete it to run stage "
+                f"{self.step.name} from its start"
+            ) from error
 
     @property
     def is_done(self) -> bool:
-        """The stage finished with exactly the present configuration."""
+        """The stage finished with exactly the present configuration, and its result stands."""
         state = self.recorded()
-        return bool(state.get("done")) and state["fingerprint"] == self.fingerprint
+        return (
+            state.get("done") is True
+            and state.get("fingerprint") == self.fingerprint
+            and all(file.is_file() for file in self._results())
+            and self._has_whole_model()
+            and state.get("models") == self._models()
+        )
+
+    def prepare(self) -> None:
+        """Mark the stage as running; what another configuration left in its folder goes first.
+
+        In this order, so that a kill between the two cannot make old checkpoints look current.
+        """
+        recorded = self.recorded().get("fingerprint")
+        if recorded != self.fingerprint:
+            if recorded is not None:
+                logger.warning(
+                    "stage %s: what it depends on changed, it starts over", self.step.name
+                )
+            RunFolder(self.path).clear()
+        self.record(done=False)
 
     def record(self, *, done: bool, seconds: float = 0.0) -> None:
         """Write stage.json."""
         state = {"fingerprint": self.fingerprint, "done": done, "seconds": seconds}
+        if done:
+            state["models"] = self._models()
         write_json(self.path / STATE_FILE, state)
+
+    def forget(self) -> None:
+        """Drop stage.json: whatever the folder holds is not to be gone on from."""
+        (self.path / STATE_FILE).unlink(missing_ok=True)
+
+    def _results(self) -> tuple[Path, ...]:
+        match self.step:
+            case SamplesStep():
+                return (self.path / "samples.json",)
+            case ReportStep():
+                return self.path.parent / "report.md", self.path.parent / "report.json"
+            case _:
+                return (self.path / "summary.json",)
+
+    def _has_whole_model(self) -> bool:
+        if self.model is None:
+            return True
+        try:
+            verify_model_dir(self.model)
+        except CheckpointError as error:
+            logger.warning("stage %s runs again: %s", self.step.name, error)
+            return False
+        return True
+
+    def _models(self) -> dict[str, str]:
+        """Stage name -> SHA-256 of the manifest of the model it made: own and parents'."""
+        return {
+            folder.step.name: sha256(folder.model / MANIFEST_FILE)
+            for folder in (self, *self.parents)
+            if folder.model is not None and (folder.model / MANIFEST_FILE).is_file()
+        }
 
 
 def run_pipeline(config: PipelineConfig, options: RunOptions) -> None:
-    """Run every stage that is not done, in order.
+    """Run every stage that is not done, in order. One process at a time may do so in a folder.
 
     Raises InputError for a resume path (stages have their own checkpoints), Interrupted when a stop
     was asked for; errors of a stage pass through.
@@ -79,19 +151,23 @@ def run_pipeline(config: PipelineConfig, options: RunOptions) -> None:
             "use --resume auto or --resume never"
         )
     folders = stage_folders(config)
-    for number, folder in enumerate(folders.values(), start=1):
-        title = f"stage {number}/{len(folders)}: {folder.step.name}"
-        if options.resume == "auto" and folder.is_done:
-            options.console.print(f"[bold]{title}[/bold] is done, skipped")
-            continue
-        if options.stop:
-            raise Interrupted(f"stopped before {title} ({options.stop.reason})")
-        options.console.rule(f"[bold]{title}[/bold] ({folder.step.kind})")
-        stage_options = _stage_options(folder, options)
-        started = time.monotonic()
-        folder.record(done=False)
-        run_stage(config, folder, folders, stage_options)
-        folder.record(done=True, seconds=time.monotonic() - started)
+    with RunFolder(config.run.output_dir).lock():
+        if options.resume == "never":
+            # All of them now: a run that is stopped half-way must not end with old stages.
+            for folder in folders.values():
+                folder.forget()
+        for number, folder in enumerate(folders.values(), start=1):
+            title = f"stage {number}/{len(folders)}: {folder.step.name}"
+            if folder.is_done:
+                options.console.print(f"[bold]{title}[/bold] is done, skipped")
+                continue
+            if options.stop:
+                raise Interrupted(f"stopped before {title} ({options.stop.reason})")
+            options.console.rule(f"[bold]{title}[/bold] ({folder.step.kind})")
+            started = time.monotonic()
+            folder.prepare()
+            run_stage(config, folder, folders, replace(options, resume="auto"))
+            folder.record(done=True, seconds=time.monotonic() - started)
 
 
 def run_stage(
@@ -117,7 +193,7 @@ def run_stage(
 
             write_samples(step, folder.path, _model_dirs(step, folders), config.run.seed, options)
         case ReportStep():
-            _run_report(config, folders, options)
+            _run_report(config, folder, options)
 
 
 def stage_folders(config: PipelineConfig) -> dict[str, StageFolder]:
@@ -135,7 +211,8 @@ def stage_folders(config: PipelineConfig) -> dict[str, StageFolder]:
             "common": common,
             "parents": [folder.fingerprint for folder in parents],
         }
-        folders[step.name] = StageFolder(step, config.run.output_dir / step.name, _hash(described))
+        path = config.run.output_dir / step.name
+        folders[step.name] = StageFolder(step, path, _hash(described), tuple(parents))
     return folders
 
 
@@ -181,21 +258,10 @@ def _run_tokenizer(config: PipelineConfig, folder: StageFolder, options: RunOpti
     prepare_text(config.data, cache_dir(config), folder.path, options)
 
 
-def _run_report(
-    config: PipelineConfig, folders: dict[str, StageFolder], options: RunOptions
-) -> None:
+def _run_report(config: PipelineConfig, folder: StageFolder, options: RunOptions) -> None:
     from paddle_ernie.post.report import write_pipeline_report
 
-    write_pipeline_report(config.run.output_dir, list(folders.values()), options.console)
-
-
-def _stage_options(folder: StageFolder, options: RunOptions) -> RunOptions:
-    """A stage whose inputs changed starts over; one that was cut short goes on."""
-    recorded = folder.recorded().get("fingerprint", folder.fingerprint)
-    if options.resume == "auto" and recorded != folder.fingerprint:
-        logger.warning("stage %s: what it depends on changed, run again", folder.step.name)
-        return replace(options, resume="never")
-    return options
+    write_pipeline_report(config.run.output_dir, [*folder.parents, folder], options.console)
 
 
 def _stage_run(config: PipelineConfig, folder: StageFolder) -> Any:

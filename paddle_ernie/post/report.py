@@ -69,7 +69,7 @@ def write_pipeline_report(
 ) -> Report:
     """Write the report of the run in `output_dir` there, show its main table, return it.
 
-    `folders` are the run's stages in order, the report's own among them. Raises CheckpointError
+    `folders` are the stages before the report in order, and its own. Raises CheckpointError
     when a stage's record is missing or damaged.
     """
     run = read_run(folders)
@@ -87,10 +87,17 @@ def write_pipeline_report(
     stages = add_stages(report, run)
     add_text(report, run)
     path = report.write(output_dir)
-    console.print(comparison.to_rich())
-    console.print(stages.to_rich())
-    console.print(f"report: {path}")
+    _show(console, comparison, "nats a token", "perplexity")
+    _show(console, stages, "predicted", "FLOP utilisation")
+    console.print(f"report: {path}", soft_wrap=True)
     return report
+
+
+def _show(console: Console, table: Table, *left_out: str) -> None:
+    """A table on a terminal of 80 characters: fewer columns than in the report."""
+    kept = [i for i, column in enumerate(table.columns) if column.name not in left_out]
+    rows = [[row[i] for i in kept] for row in table.rows]
+    console.print(Table(table.title, tuple(table.columns[i] for i in kept), rows).to_rich())
 
 
 def model_rows(run: RunRecord) -> list[Row]:

@@ -11,8 +11,8 @@ from rich.text import Text
 
 from paddle_ernie.config.stages import SamplesStep
 from paddle_ernie.data.tokenizer import Tokenizer
-from paddle_ernie.models.decoding import generate
 from paddle_ernie.models.model_dir import load_model_dir
+from paddle_ernie.train.continuation import continue_text
 from paddle_ernie.utils.errors import Interrupted
 from paddle_ernie.utils.files import write_json
 from paddle_ernie.utils.options import RunOptions
@@ -28,21 +28,25 @@ def write_samples(
     options: RunOptions,
 ) -> None:
     """Continue every prompt with every model; same seed for all, so that differences are theirs."""
+
+    def check_stop() -> None:
+        if options.stop:
+            raise Interrupted(f"stopped while samples were written ({options.stop.reason})")
+
     samples = []
     for name, directory in model_dirs.items():
-        if options.stop:
-            raise Interrupted(f"stopped before the samples of {name} ({options.stop.reason})")
+        check_stop()
         model, tokenizer = load_model_dir(directory), Tokenizer.load(directory)
         for prompt in step.prompts:
-            ids = generate(
+            text = continue_text(
                 model,
-                tokenizer.encode(prompt),
-                max_new_tokens=step.max_tokens,
+                tokenizer,
+                prompt,
+                max_tokens=step.max_tokens,
                 temperature=step.temperature,
                 seed=seed,
-                stop_ids=(tokenizer.eos_id,),
+                before_token=check_stop,
             )
-            text = tokenizer.decode([id_ for id_ in ids if id_ != tokenizer.eos_id])
             samples.append({"model": name, "prompt": prompt, "text": text})
             _show(options.console, samples[-1])
     write_json(output_dir / SAMPLES_FILE, samples)

@@ -54,14 +54,15 @@ BENCH_MODEL = ModelConfig(
     vocab_size=4096,
     hidden_size=192,
     num_hidden_layers=8,
-    num_attention_heads=6,
-    num_key_value_heads=2,
+    num_attention_heads=3,
+    num_key_value_heads=1,
+    head_dim=64,
     intermediate_size=512,
     moe_num_experts=16,
     moe_k=4,
     moe_intermediate_size=128,
 )
-"""The shapes of configs/quickstart.yaml without multi-token prediction."""
+"""The shapes of configs/quickstart.yaml."""
 
 
 @dataclass(frozen=True)

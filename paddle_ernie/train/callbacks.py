@@ -16,16 +16,15 @@ import numpy as np
 from paddle_ernie.config.stages import PretrainConfig
 from paddle_ernie.data.corpus import Corpus
 from paddle_ernie.data.loader import valid_batch
-from paddle_ernie.data.tokenizer import Tokenizer
 from paddle_ernie.data.types import Batch
 from paddle_ernie.elastic.subnet import Subnet
-from paddle_ernie.models.decoding import generate
 from paddle_ernie.models.model import ErnieMoeModel
 from paddle_ernie.monitor.records import MetricRecord
 from paddle_ernie.monitor.writer import Monitor
 from paddle_ernie.train.arrays import host_view
 from paddle_ernie.train.checkpoint import Snapshot
 from paddle_ernie.train.checkpoint_writer import CheckpointWriter
+from paddle_ernie.train.continuation import continue_text
 from paddle_ernie.train.evaluate import EvalResult, evaluate
 from paddle_ernie.train.loop import StepEvent, Stopwatch, TrainState
 from paddle_ernie.train.machine import (
@@ -139,11 +138,10 @@ class Evaluate:
         return valid_batch(self.corpus, max_seq_len=self.config.data.max_seq_len, rows=rows)
 
     def _samples(self) -> dict[str, str]:
-        settings = self.config.monitor
+        settings, tokenizer = self.config.monitor, self.corpus.tokenizer
         return {
-            f"samples/{number}": continue_text(
-                self.model, self.corpus.tokenizer, prompt, settings.sample_tokens
-            )
+            f"samples/{number}": prompt
+            + continue_text(self.model, tokenizer, prompt, max_tokens=settings.sample_tokens)
             for number, prompt in enumerate(settings.sample_prompts)
         }
 
@@ -198,17 +196,6 @@ def eval_scalars(results: Mapping[str, EvalResult]) -> dict[str, float]:
             ("ppl", result.perplexity),
         )
     }
-
-
-def continue_text(model: ErnieMoeModel, tokenizer: Tokenizer, prompt: str, tokens: int) -> str:
-    """The prompt and its most likely continuation. Of a prompt that is too long for the model the
-    last part is read; an empty one is the start of a document."""
-    room = max(1, model.config.max_position_embeddings - tokens)
-    prompt_ids = tokenizer.encode(prompt)[-room:] or [tokenizer.bos_id]
-    ids = generate(
-        model, prompt_ids, max_new_tokens=tokens, temperature=0.0, stop_ids=(tokenizer.eos_id,)
-    )
-    return prompt + tokenizer.decode(list(ids))
 
 
 def _memory() -> dict[str, float]:

@@ -35,8 +35,6 @@ logger = logging.getLogger(__name__)
 OPTIMIZER_FILE = "optimizer.safetensors"
 STATE_FILE = "trainer_state.json"
 NAME = re.compile(r"step-(\d{8,})")
-UNFINISHED = ".step-*"
-"""Hidden siblings that a killed process left."""
 
 
 @dataclass(frozen=True)
@@ -94,14 +92,13 @@ def read_checkpoint(path: Path) -> Snapshot:
     """The snapshot in `path`. CheckpointError when it is missing, altered or incomplete."""
     if not path.is_dir():
         raise CheckpointError(f"checkpoint {path}: no such folder; give a step-XXXXXXXX folder")
-    verify_manifest(path)
-    if missing := [
-        name for name in (WEIGHTS_FILE, OPTIMIZER_FILE, STATE_FILE) if not (path / name).exists()
-    ]:
-        raise CheckpointError(
-            f"checkpoint {path}: no {missing[0]}; this is not a training checkpoint. To start from "
-            "a model's weights only, use init_from."
-        )
+    for name in (OPTIMIZER_FILE, STATE_FILE):
+        if (path / WEIGHTS_FILE).exists() and not (path / name).exists():
+            raise CheckpointError(
+                f"checkpoint {path}: no {name}; this is not a whole training checkpoint. To start "
+                "from a model's weights only, use init_from."
+            )
+    verify_manifest(path, required=(WEIGHTS_FILE, OPTIMIZER_FILE, STATE_FILE))
     state = json.loads((path / STATE_FILE).read_text())
     return Snapshot(
         step=state["step"],
@@ -136,10 +133,3 @@ def remove_after(directory: Path, step: int) -> None:
         if step_of(path) > step:
             logger.warning("%s: removed, training goes on from step %d", path, step)
             shutil.rmtree(path)
-
-
-def remove_unfinished(directory: Path) -> None:
-    """Drop what a killed process had begun to write. Call before any writer starts."""
-    for path in directory.glob(UNFINISHED):
-        logger.info("%s: removed, an unfinished checkpoint", path)
-        shutil.rmtree(path)

@@ -4,6 +4,8 @@ Called by the metrics callback, the summary and the benchmarks. Reads Linux's /p
 both memory figures are the peak that `getrusage` knows.
 """
 
+import ctypes
+import gc
 import resource
 import sys
 import time
@@ -33,7 +35,15 @@ def peak_resident_bytes() -> int:
 
 
 def forget_peak() -> None:
-    """Count the peak from now on: a stage of a pipeline is not charged with an earlier one's."""
+    """Count the peak from now on: a stage of a pipeline is not charged with an earlier one's.
+
+    What that one is done with goes back to the system first. Layers refer to each other in cycles,
+    and the C library keeps the pages of freed arrays: 340 of 710 MB after a run of the quickstart's
+    pre-training, which would lie under the next stage's own memory.
+    """
+    gc.collect()
+    with suppress(OSError, AttributeError):  # only glibc has it
+        ctypes.CDLL(None).malloc_trim(0)
     # The kernel's documented way; where it is refused the peak stays that of the whole process.
     with suppress(OSError):
         CLEAR_REFS.write_text("5")

@@ -27,7 +27,6 @@ from paddle_ernie.models.model_dir import load_model_dir, save_model_dir, verify
 from paddle_ernie.monitor.progress import Progress
 from paddle_ernie.monitor.writer import Monitor
 from paddle_ernie.train.callbacks import Evaluate, LogMetrics, SaveCheckpoints
-from paddle_ernie.train.checkpoint import remove_unfinished
 from paddle_ernie.train.checkpoint_writer import CheckpointWriter
 from paddle_ernie.train.evaluate import FULL, bytes_by_id
 from paddle_ernie.train.loop import Stopwatch, TrainLoop, TrainState
@@ -139,8 +138,8 @@ def _finished(
     config: PretrainConfig, folder: RunFolder, options: RunOptions
 ) -> PretrainResult | None:
     """The result of an earlier start that reached `max_steps`."""
-    summary = folder.read_summary()
-    if options.resume != "auto" or summary is None or summary["steps"] < config.train.max_steps:
+    summary = folder.read_summary() or {}
+    if options.resume != "auto" or summary.get("steps", 0) < config.train.max_steps:
         return None
     try:
         verify_model_dir(folder.model)
@@ -207,7 +206,7 @@ class _Run:
     def restore(self, resume: str) -> None:
         """Go on from a checkpoint, if there is one and it is wanted."""
         self.monitor.hparams(hyper_parameters(self.config), SHOWN_METRICS)
-        remove_unfinished(self.folder.checkpoints)
+        self.folder.remove_unfinished()  # before any writer starts
         snapshot = find_snapshot(resume, self.folder.checkpoints)
         if snapshot is None:
             self.monitor.truncate_after(-1)

@@ -11,6 +11,7 @@
 
 import fcntl
 import json
+import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from paddle_ernie.utils.errors import InputError
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -53,10 +56,11 @@ class RunFolder:
         return self.path / "summary.json"
 
     def read_summary(self) -> dict[str, Any] | None:
-        """What summary.json says; None while the run has not finished."""
+        """What summary.json says; None while the run has not finished, or if it cannot be read (the
+        run then finishes again and replaces it)."""
         try:
             return dict(json.loads(self.summary.read_text(encoding="utf-8")))
-        except FileNotFoundError:
+        except (FileNotFoundError, ValueError, TypeError):
             return None
 
     def clear(self) -> None:
@@ -66,6 +70,12 @@ class RunFolder:
                 shutil.rmtree(folder)
         for file in (self.metrics, self.summary):
             file.unlink(missing_ok=True)
+
+    def remove_unfinished(self) -> None:
+        """Drop hidden folders in which a killed process was writing a model or a checkpoint."""
+        for path in (*self.path.glob(".model.*"), *self.checkpoints.glob(".step-*")):
+            logger.info("%s: removed, unfinished", path)
+            shutil.rmtree(path)
 
     @contextmanager
     def lock(self) -> Iterator[None]:

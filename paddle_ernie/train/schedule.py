@@ -1,7 +1,8 @@
 """Learning rate of every step, as pure functions of the step number. Called by the training loop.
 
 Steps count from 1 to `max_steps`; the last warm-up step and every step of the plateau have the peak
-rate, the last step has `min_learning_rate` (except for `constant`, which never decays).
+rate, the last step has `min_learning_rate` (except for `constant`, and `wsd` with decay_steps 0,
+which never decay).
 
     wsd        /‾‾‾‾‾‾‾\\_         linear warm-up, plateau, then 1 - sqrt over decay_steps
     cosine     /‾‾-._             linear warm-up, then half a cosine to the last step

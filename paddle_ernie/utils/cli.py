@@ -6,6 +6,7 @@
 Anything that is not a user's or the machine's fault keeps its traceback.
 """
 
+import argparse
 import errno
 import os
 import sys
@@ -18,6 +19,7 @@ from paddle_ernie.utils.errors import ExitCode, PaddleErnieError
 
 DISK_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+MAX_MESSAGE_CHARS = 2400  # 30 lines of 80: one screen, with the nine faults that are shown at most
 NOT_A_FOLDER = frozenset({errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP})
 
 
@@ -46,6 +48,22 @@ def run_main(function: Callable[[], int | None]) -> int:
         return _report(message, ExitCode.FAILURE if failed else ExitCode.BAD_INPUT)
 
 
+def whole_number(low: int, high: int = 2**63 - 1) -> Callable[[str], int]:
+    """A `type` of argparse arguments: whole numbers in low..high."""
+
+    def parse(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = low - 1
+        if not low <= value <= high:
+            limit = f"{low} or more" if high == 2**63 - 1 else f"{low} to {high}"
+            raise argparse.ArgumentTypeError(f"{text!r}; expected a whole number, {limit}")
+        return value
+
+    return parse
+
+
 def os_error_message(error: OSError) -> str | None:
     """What a user can do about an error of the file system; None if it is nothing they can mend."""
     where = error.filename2 or error.filename
@@ -63,7 +81,12 @@ def os_error_message(error: OSError) -> str | None:
 
 
 def _report(message: str, code: int) -> int:
+    if len(message) > MAX_MESSAGE_CHARS:  # a value of the user's may be of any length
+        half = MAX_MESSAGE_CHARS // 2
+        message = f"{message[:half]} [...] {message[-half:]}"
     heading = "interrupted" if code == ExitCode.INTERRUPTED else "error"
     text = Text.assemble((f"{heading}: ", "bold red"), message)
-    Console(stderr=True, soft_wrap=True, highlight=False).print(text)
+    console = Console(stderr=True, highlight=False)
+    # Lines are broken between words on a terminal, and not at all in a file.
+    console.print(text, soft_wrap=not console.is_terminal)
     return int(code)

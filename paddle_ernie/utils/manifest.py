@@ -5,7 +5,7 @@ that is missing, truncated or altered; files that were added later are not its b
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from paddle_ernie.utils.errors import CheckpointError
@@ -26,9 +26,17 @@ def write_manifest(directory: Path, digests: Mapping[str, str] | None = None) ->
     write_json(directory / MANIFEST_FILE, {"version": VERSION, "files": files})
 
 
-def verify_manifest(directory: Path) -> None:
-    """Raise CheckpointError unless every listed file is there with its size and bytes."""
-    for name, (size, digest) in _read(directory).items():
+def verify_manifest(directory: Path, required: Collection[str] = ()) -> None:
+    """Raise CheckpointError unless every listed file is there with its size and bytes.
+
+    A manifest that does not list all of `required` has been altered, or is of another kind of
+    folder: nothing would be known about those files.
+    """
+    listed = _read(directory)
+    if unlisted := [name for name in required if name not in listed]:
+        path = directory / MANIFEST_FILE
+        raise CheckpointError(f"{path}: does not list {', '.join(unlisted)}; {_ADVICE}")
+    for name, (size, digest) in listed.items():
         path = directory / name
         if not path.is_file():
             raise CheckpointError(f"{path}: missing, but {MANIFEST_FILE} lists it; {_ADVICE}")

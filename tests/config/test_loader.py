@@ -164,8 +164,8 @@ def test_faults_in_pipeline_steps(write_yaml: WriteYaml) -> None:
     for expected in (
         ":9  stages.0.train.max_step = 3\n    unknown key; did you mean `max_steps`?",
         ":14  stages.1.extract.subnet.layers = x\n    expected an integer or a list",
-        ":15  stages.2\n    expected `kind` tokenizer, pretrain, extract, samples, report; did you "
-        "mean extract?",
+        ":15  stages.2.kind = extrct\n    expected tokenizer, pretrain, extract, samples, report; "
+        "did you mean extract?",
         ":17  stages.3\n    `kind` is required, but absent",
         ":19  stages.4.name = 1x\n    expected text that matches",
         ":20  stages.4.models = []\n    expected at least 1 entry",
@@ -349,7 +349,17 @@ def test_documents_are_not_shared_with_the_files(write_yaml: WriteYaml) -> None:
 
 def test_a_pipeline_is_told_apart(write_yaml: WriteYaml) -> None:
     config = load_config(
-        ROOT / "configs" / "quickstart.yaml", ["stages.pretrain.train.max_steps=99"]
+        ROOT / "configs" / "quickstart.yaml", ["stages.pretrain.train.max_steps=999"]
     )
     assert isinstance(config, PipelineConfig)
-    assert next(s for s in config.stages if s.name == "pretrain").train.max_steps == 99
+    assert next(s for s in config.stages if s.name == "pretrain").train.max_steps == 999
+
+
+def test_a_key_of_any_length_is_cut(write_yaml: WriteYaml) -> None:
+    text = fault_text(write_yaml(SMALL), f"{'x' * 3000}=1")
+    assert max(map(len, text.splitlines())) < 250
+
+
+def test_a_base_that_is_a_folder_is_said_with_the_line_that_names_it(write_yaml: WriteYaml) -> None:
+    path = write_yaml("stage: pretrain\nbase: .\n")
+    assert f"{path}:2  base = .\n    is a folder: {path.parent}" in fault_text(path)

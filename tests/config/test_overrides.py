@@ -76,6 +76,7 @@ def test_a_later_override_wins(document: Document) -> None:
         ("=5", "expected KEY=VALUE"),
         ("train..max_steps=5", "expected KEY=VALUE"),
         ("a=[1", "not valid YAML"),
+        ("a={b: 1, b: 2}", "the key 'b' is written twice; keep one of them"),
         ("base=x.yaml", "`base` can only stand in a file"),
         ("train.max_steps.deep=1", "`train.max_steps` is 20, which has no key `deep`"),
         ("list.3=1", "`list` has no entry '3'; expected 0 to 2"),

@@ -58,6 +58,11 @@ def test_single_stage(validator: Any, change: dict[str, Any], valid: bool) -> No
     assert validator.is_valid({**SMALL, **change}) == valid
 
 
+def test_an_error_points_at_the_wrong_key(validator: Any) -> None:
+    (error,) = validator.iter_errors({**SMALL, "train": {"max_steps": 3, "max_step": 4}})
+    assert list(error.absolute_path) == ["train"] and "'max_step'" in error.message
+
+
 @pytest.mark.parametrize(
     ("value", "valid"),
     [

@@ -51,6 +51,21 @@ def test_generation_prompt_without_system_or_tools(theirs: PreTrainedTokenizerFa
     assert rendered == "<|turn_start|>user\n2+3?<|turn_end|>\n<|turn_start|>assistant\n"
 
 
+def test_content_in_parts_and_without_content(theirs: PreTrainedTokenizerFast) -> None:
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    messages = [
+        {"role": "system", "content": None},
+        {"role": "user", "content": parts},
+        {"role": "tool", "content": None},
+    ]
+    rendered = theirs.apply_chat_template(messages, tools=[ADD], tokenize=False)
+    assert rendered.startswith("<|turn_start|>system\nTools you can call:")
+    assert rendered.endswith(
+        "<|turn_start|>user\nab<|turn_end|>\n"
+        "<|turn_start|>tool\n<tool_response></tool_response><|turn_end|>\n"
+    )
+
+
 def test_ids_of_a_rendered_chat(theirs: PreTrainedTokenizerFast, tokenizer: Tokenizer) -> None:
     rendered = theirs.apply_chat_template(MESSAGES, tokenize=False)
     ids = theirs.apply_chat_template(MESSAGES, tokenize=True, return_dict=True).input_ids

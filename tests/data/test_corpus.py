@@ -17,7 +17,10 @@ from hypothesis import strategies as st
 
 from paddle_ernie.config.data import DataConfig, SourceConfig, TokenizerConfig
 from paddle_ernie.data.corpus import Corpus, prepare_corpus
+from paddle_ernie.data.mixtures import prepare_folder
+from paddle_ernie.data.sources import list_sources
 from paddle_ernie.data.tokenizer import Tokenizer
+from paddle_ernie.monitor.progress import Progress
 from paddle_ernie.utils.errors import DataError, Interrupted
 from paddle_ernie.utils.options import StopFlag
 from tests.data.test_megatron import write_megatron
@@ -129,6 +132,17 @@ def test_tiny_corpus_still_has_both_sides(
 
 
 def test_warm_start_does_not_read_the_files(
+    write_folder: Callable[..., Path], prepare: Callable[..., Corpus], tmp_path: Path
+) -> None:
+    folder = write_folder(TEXTS)
+    first = prepare(SourceConfig(path=folder))
+    lock = tmp_path / "cache" / ".lock"
+    lock.unlink()
+    assert prepare(SourceConfig(path=folder)).fingerprint == first.fingerprint
+    assert not lock.exists(), "only a build, which reads, takes the lock"
+
+
+def test_changed_file_is_noticed_even_with_its_old_size_and_time(
     write_folder: Callable[..., Path], prepare: Callable[..., Corpus]
 ) -> None:
     folder = write_folder(TEXTS)
@@ -137,9 +151,57 @@ def test_warm_start_does_not_read_the_files(
     before = file.stat()
     file.write_bytes(b"x" * before.st_size)
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert prepare(SourceConfig(path=folder)).fingerprint == first.fingerprint
-    file.touch()
     assert prepare(SourceConfig(path=folder)).fingerprint != first.fingerprint
+
+
+def test_file_names_that_are_not_utf8(
+    write_folder: Callable[..., Path], prepare: Callable[..., Corpus], tmp_path: Path
+) -> None:
+    folder = write_folder(TEXTS)
+    for name, content in ((b"good\xff.txt", b"text"), (b"bad\xfe.txt", b"\x00")):
+        with open(os.fsencode(folder) + b"/" + name, "wb") as file:
+            file.write(content)
+    summary = prepare(SourceConfig(path=folder)).summary[0]
+    assert summary.documents == 61
+    assert b"good\xff.txt\n" in summary.file_list.read_bytes()
+    assert "bad\\udcfe.txt: binary" in summary.skipped[0]
+    output = tmp_path / "out"
+    made = prepare_folder(list_sources([SourceConfig(path=folder)])[0], output, Progress())
+    assert made.documents == 61
+
+
+def test_log_says_where_the_files_are_listed(
+    write_folder: Callable[..., Path],
+    prepare: Callable[..., Corpus],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    folder = write_folder(TEXTS)
+    for _ in ("built", "found in the cache"):
+        caplog.clear()
+        with caplog.at_level(logging.INFO, "paddle_ernie"):
+            summary = prepare(SourceConfig(path=folder)).summary[0]
+        (line,) = [r.getMessage() for r in caplog.records if "listed in" in r.getMessage()]
+        assert "source 'texts': 60 documents" in line
+        listed = Path(re.search(r"from 60 files \(listed in (.*)\)", line)[1])
+        assert listed.read_text().splitlines() == sorted(str(p) for p in folder.iterdir())
+        assert summary.to_json()["file_list"] == str(listed)
+
+
+def test_lossy_tokenizer_is_warned_of(
+    write_folder: Callable[..., Path],
+    prepare: Callable[..., Corpus],
+    tokenizer_dir: Path,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    definition = json.loads((tokenizer_dir / "tokenizer.json").read_text())
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps({**definition, "normalizer": {"type": "Lowercase"}}))
+    source = SourceConfig(path=write_folder(TEXTS))
+    prepare(source, tokenizer=TokenizerConfig(path=tokenizer_dir))
+    assert "changes text" not in caplog.text
+    prepare(source, tokenizer=TokenizerConfig(path=path))
+    assert "tokenizer.json changes text: 'Ab " in caplog.text
 
 
 def test_touched_files_are_read_but_not_tokenised_again(
@@ -176,9 +238,11 @@ DAMAGE: dict[str, Callable[[Path], None]] = {
     [
         "tokens/*/tokens.bin",
         "tokens/*/offsets.bin",
+        "tokens/*/store.json",
         "tokens/*/manifest.json",
         "tokenizers/*/tokenizer.json",
         "prepared/*/prepared.json",
+        "prepared/*/files-0.txt",
     ],
 )
 def test_damaged_cache_is_rebuilt(
@@ -254,6 +318,17 @@ def test_given_tokenizer_and_its_override(
     overridden = prepare_corpus(data, cache_dir=tmp_path / "c", tokenizer_path=tokenizer_dir)
     assert overridden.fingerprint == corpus.fingerprint
     assert Tokenizer.load(overridden.tokenizer_dir).fingerprint == tokenizer.fingerprint
+
+
+def test_own_tokenizer_given_back_does_not_tokenise_again(
+    write_folder: Callable[..., Path], prepare: Callable[..., Corpus], tmp_path: Path
+) -> None:
+    """As when a model's training goes on: it brings the tokenizer that was trained here."""
+    source = SourceConfig(path=write_folder(TEXTS))
+    first = prepare(source)
+    given_back = prepare(source, tokenizer=TokenizerConfig(path=first.tokenizer_dir))
+    assert given_back.fingerprint == first.fingerprint
+    assert len(list((tmp_path / "cache" / "tokens").iterdir())) == 1
 
 
 def test_megatron_source(

@@ -1,6 +1,7 @@
 """Unpacking what the ecosystems' clients leave, and their failures. No network."""
 
 import io
+import os
 import shutil
 import subprocess
 import tarfile
@@ -93,3 +94,23 @@ def test_missing_client_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(InputError, match="npm is not on this machine"):
         fetch(package("npm", "words"), tmp_path)
+
+
+def test_half_an_archive_of_a_killed_client_is_not_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A client in a shell script: killed half-way once, whole the second time."""
+    client = tmp_path / "bin" / "npm"
+    client.parent.mkdir()
+    place_tar(tmp_path / "whole" / "words-1.tgz", "package/a.txt", b"hello")
+    client.write_text(
+        "#!/bin/sh\n"
+        f"if [ -e {tmp_path}/again ]; then cp {tmp_path}/whole/words-1.tgz .; exit 0; fi\n"
+        f"touch {tmp_path}/again; printf half > words-1.tgz; exit 1\n"
+    )
+    client.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{client.parent}:{os.environ['PATH']}")
+    with pytest.raises(DataError, match="npm pack words ended with 1"):
+        fetch(package("npm", "words"), tmp_path / "work")
+    fetched = fetch(package("npm", "words"), tmp_path / "work")
+    assert (fetched.root / "package" / "a.txt").read_text() == "hello"

@@ -1,5 +1,7 @@
 """What a reader sees of a page is what is kept."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -45,3 +47,10 @@ def test_charsets() -> None:
     assert declared_charset(b'<meta http-equiv="x" content="text/html; charset=GBK">') == "GBK"
     assert declared_charset(b"<meta charset=utf-8>") == "utf-8"
     assert declared_charset(b"<p>charset</p>") is None
+
+
+def test_long_runs_of_spaces_take_linear_time() -> None:
+    spaces = " " * 200_000
+    started = time.process_time()
+    assert html_to_text(f"<pre>a{spaces}b{spaces}</pre><p>c") == f"a{spaces}b\n\nc\n"
+    assert time.process_time() - started < 5, "quadratic, it would be some minutes"

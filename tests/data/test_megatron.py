@@ -75,6 +75,10 @@ def damage(index: bytearray, tokens: bytearray, how: str) -> None:
         del index[-4:]
     elif how == "short tokens":
         del tokens[-4:]
+    elif how == "lost document":
+        index[-8:] = struct.pack("<q", 1)
+    elif how == "odd offset":
+        index[42:44] = b"\x01\x00"
     elif how == "marks":
         index[-8:] = struct.pack("<q", 99)
 
@@ -88,6 +92,8 @@ def damage(index: bytearray, tokens: bytearray, how: str) -> None:
         ("short index", "its header asks for"),
         ("short tokens", "points to token 5, but x.bin holds 4"),
         ("marks", "do not ascend from 0 to 2"),
+        ("lost document", "do not ascend from 0 to 2"),
+        ("odd offset", "no multiple of the 4 bytes of a token"),
     ],
 )
 def test_damage_is_explained(tmp_path: Path, how: str, message: str) -> None:

@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -26,6 +28,7 @@ from paddle_ernie.utils.errors import DataError
 from paddle_ernie.utils.files import sha256
 from tests.data.texts import make_texts
 
+ROOT = Path(__file__).resolve().parents[2]
 TEXTS = make_texts(30)
 PACKAGE = Package("words", "npm", ("words",), "en", "test", "MIT", 1, 1, ("package/*.txt",))
 
@@ -101,14 +104,14 @@ def test_printed_sources_train(
     sets = [
         prepare_package(PACKAGE, out, work, Progress()),
         prepare_folder(
-            list_sources([SourceConfig(path=write_folder(make_texts(20, 5), "a b"))])[0],
+            list_sources([SourceConfig(path=write_folder(make_texts(20, 5), "no: 5, #1"))])[0],
             out,
             Progress(),
         ),
     ]
     block = yaml.safe_load(sources_yaml(sets, out))["sources"]
     corpus = prepare(*(SourceConfig(**source) for source in block))
-    assert [source.name for source in corpus.summary] == ["words", "a b"]
+    assert [source.name for source in corpus.summary] == ["words", "no: 5, #1"]
     assert [source.documents for source in corpus.summary] == [30, 20]
 
 
@@ -126,3 +129,24 @@ def test_foreign_manifest_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mixture.json").write_text('[{"name": "x"}]')
     with pytest.raises(DataError, match="not a manifest of text sets"):
         read_manifest(tmp_path)
+
+
+def test_calls_at_the_same_time_keep_each_others_sets(tmp_path: Path) -> None:
+    program = (
+        "import sys; from pathlib import Path\n"
+        "from paddle_ernie.config.data import SourceConfig\n"
+        "from paddle_ernie.data.mixtures import prepare_folder\n"
+        "from paddle_ernie.data.sources import list_sources\n"
+        "from paddle_ernie.monitor.progress import Progress\n"
+        "for listing in list_sources([SourceConfig(path=Path(p)) for p in sys.argv[2:]]):\n"
+        "    prepare_folder(listing, Path(sys.argv[1]), Progress())\n"
+    )
+    files = [tmp_path / f"{number:02d}.txt" for number in range(60)]
+    for file in files:
+        file.write_text(file.name)
+    command = [sys.executable, "-c", program, str(tmp_path / "out")]
+    running = [
+        subprocess.Popen([*command, *map(str, files[part::4])], cwd=ROOT) for part in range(4)
+    ]
+    assert [process.wait(300) for process in running] == [0] * 4
+    assert [each.name for each in read_manifest(tmp_path / "out")] == [f.name for f in files]

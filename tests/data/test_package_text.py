@@ -75,3 +75,10 @@ def test_files_are_chosen_by_patterns_and_once(tmp_path: Path) -> None:
     chosen = package(include=("**/*.txt", "a/*", "link/*"), exclude=("b/old", "a/y.*"))
     names = [p.relative_to(tmp_path).as_posix() for p in package_files(tmp_path, chosen)]
     assert names == ["a/x.txt", "b/z.txt"]
+
+
+def test_leaving_out_a_link_keeps_the_file_it_leads_to(tmp_path: Path) -> None:
+    (tmp_path / "poems").write_text("x")
+    (tmp_path / "poems.u8").symlink_to("poems")
+    chosen = package(include=("*",), exclude=("*.u8",))
+    assert [path.name for path in package_files(tmp_path, chosen)] == ["poems"]

@@ -5,6 +5,7 @@ import json
 import random
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -128,6 +129,8 @@ def test_parquet_dictionary_column(tmp_path: Path) -> None:
         (b'{"body": "x"}', r"file.jsonl:3: no field 'text' \(fields: body\); set the source's"),
         (b'{"text": 5}', "file.jsonl:3: field 'text' is int, expected a string"),
         (b'"\xff"', "file.jsonl:3: not valid JSON"),
+        (b"[" * 100_000, "file.jsonl:3: not valid JSON: maximum recursion depth"),
+        (json.dumps(dict.fromkeys(map(str, range(90)))).encode(), ", 19, and 70 more"),
     ],
 )
 def test_malformed_line_is_named(tmp_path: Path, line: bytes, message: str) -> None:
@@ -143,7 +146,7 @@ def test_malformed_parquet_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"file.parquet: cannot be read as Parquet"):
         read(path)
     pq.write_table(pa.table({"body": ["x"], "n": [1]}), path)
-    with pytest.raises(DataError, match=r"no column 'text' \(columns: body, n\)"):
+    with pytest.raises(DataError, match=r"no column 'text', expected one \(columns: body, n\)"):
         read(path)
     with pytest.raises(DataError, match="column 'n' holds int64, expected strings"):
         read(path, "n")
@@ -166,3 +169,24 @@ def test_damaged_compression_is_named(tmp_path: Path, suffix: str) -> None:
         path.write_bytes(damaged)
         with pytest.raises(DataError, match=r"damaged or cut compressed file"):
             read(path)
+
+
+def test_parquet_with_broken_text_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "file.parquet"
+    buffers = [pa.py_buffer(part) for part in (np.array([0, 2], "i4").tobytes(), b"\xff\xfe")]
+    pq.write_table(pa.table({"text": pa.StringArray.from_buffers(1, *buffers)}), path)
+    with pytest.raises(DataError, match=r"file.parquet: cannot be read as Parquet: 'utf-8' codec"):
+        read(path)
+
+
+def test_parquet_column_given_twice_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "file.parquet"
+    pq.write_table(pa.table([pa.array(["x"]), pa.array(["y"])], names=["text", "text"]), path)
+    with pytest.raises(DataError, match="2 columns 'text', expected one"):
+        read(path)
+
+
+def test_parquet_string_views(tmp_path: Path) -> None:
+    path = tmp_path / "file.parquet"
+    pq.write_table(pa.table({"text": pa.array(["a", "b"], pa.string_view())}), path)
+    assert read(path) == ["a", "b"]

@@ -191,3 +191,78 @@ def test_bad_files_are_named(tmp_path: Path, name: str, content: str, message: s
 def test_missing_path_is_named(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=re.escape(f"{tmp_path / 'x'}: no such file or folder")):
         Tokenizer.load(tmp_path / "x")
+
+
+def test_unused_byte_pieces_are_refused(tokenizer_dir: Path, tmp_path: Path) -> None:
+    """All 256 bytes have a token, but the pipeline never makes them: text would just vanish."""
+    altered(tokenizer_dir, tmp_path, {"pre_tokenizer": {"type": "Whitespace"}})
+    with pytest.raises(DataError, match=r"loses text: '.*' comes back as ''; its pre-tokenizer"):
+        Tokenizer.load(tmp_path)
+
+
+def test_switched_off_byte_fallback_is_refused(tmp_path: Path) -> None:
+    pieces = [["<unk>", 0.0], ["</s>", 0.0], *([f"<0x{byte:02X}>", -9.0] for byte in range(256))]
+    model = {"type": "Unigram", "unk_id": 0, "vocab": pieces, "byte_fallback": False}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    end = {"id": 1, "content": "</s>", "special": True, **flags}
+    definition = {"version": "1.0", "model": model, "added_tokens": [end]}
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(definition))
+    with pytest.raises(DataError, match=r"loses text: .* its model must have byte_fallback"):
+        Tokenizer.load(path)
+    model["byte_fallback"] = True
+    path.write_text(json.dumps(definition))
+    assert Tokenizer.load(path).decode_bytes(Tokenizer.load(path).encode("aé")) == "aé".encode()
+
+
+def test_space_that_encoding_puts_in_front_is_taken_away(
+    tokenizer_dir: Path, tmp_path: Path
+) -> None:
+    definition = json.loads((tokenizer_dir / "tokenizer.json").read_text())
+    steps = definition["pre_tokenizer"]["pretokenizers"]
+    steps[1]["add_prefix_space"] = True
+    altered(tokenizer_dir, tmp_path, {"pre_tokenizer": {**steps[1], "use_regex": True}})
+    loaded = Tokenizer.load(tmp_path)
+    assert loaded.decode(loaded.encode("def f():\n")) == "def f():\n"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"model": None}, "it has no model.vocab"),
+        ({"added_tokens": ["<s>"]}, "cannot be loaded"),
+        ({"pre_tokenizer": "ByteLevel"}, "cannot be loaded"),
+        ({"vocab": None}, "cannot be loaded"),
+    ],
+)
+def test_malformed_definition_is_refused(
+    tokenizer_dir: Path, tmp_path: Path, change: dict, message: str
+) -> None:
+    altered(tokenizer_dir, tmp_path, change)
+    with pytest.raises(DataError, match=message):
+        Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("piece_id", "message"),
+    [
+        (1 << 30, "different ids up to 1073741824; each needs its own id below 4194304"),
+        (40, "401 pieces with 400 different ids"),
+    ],
+)
+def test_ids_that_cannot_be_are_refused(
+    tokenizer_dir: Path, tmp_path: Path, piece_id: int, message: str
+) -> None:
+    vocabulary = json.loads((tokenizer_dir / "tokenizer.json").read_text())["model"]["vocab"]
+    altered(tokenizer_dir, tmp_path, {"vocab": {**vocabulary, "zzzz": piece_id}})
+    with pytest.raises(DataError, match=message):
+        Tokenizer.load(tmp_path)
+
+
+@pytest.mark.parametrize("named", [5, ["<|pad|>"], {"id": 5}, {"content": None}])
+def test_end_token_named_in_a_strange_way_is_not_taken(
+    tokenizer_dir: Path, tmp_path: Path, named: object
+) -> None:
+    altered(tokenizer_dir, tmp_path, {})
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps({"eos_token": named}))
+    assert Tokenizer.load(tmp_path).eos_id == 0

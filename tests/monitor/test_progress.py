@@ -34,8 +34,8 @@ def test_log_lines_come_at_intervals(caplog: pytest.LogCaptureFixture) -> None:
             clock.now += 1
             task.advance(2, loss=3.14159, tokens_per_s=2140.4)
     assert [record.getMessage() for record in caplog.records] == [
-        "train: 20/100 step  2 step/s  loss 3.14  tokens/s 2,140  0:00:40 left",
-        "train: 40/100 step  2 step/s  loss 3.14  tokens/s 2,140  0:00:30 left",
+        "train: 20/100 steps  loss 3.14  2,140 tokens/s  0:00:40 left",
+        "train: 40/100 steps  loss 3.14  2,140 tokens/s  0:00:30 left",
     ]
 
 
@@ -55,7 +55,21 @@ def test_bar_shows_numbers_and_fields() -> None:
         task.advance(21_000_000, loss=2.5)
     drawn = console.file.getvalue()
     assert "tokenise" in drawn
-    assert re.search(r"21\.0/31\.5 MB +4\.2 MB/s +loss 2\.5 +0:00:0[23] left", drawn)
+    assert re.search(r"21\.0/31\.5 MB +loss 2\.5 +4\.2 MB/s +0:00:0[23] left", drawn)
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_a_bar_fills_one_line_and_no_more(width: int) -> None:
+    console = Console(file=io.StringIO(), force_terminal=True, width=width, color_system=None)
+    with Progress(console).task("train", total=500, unit="step") as task:
+        task.advance(50, loss=6.4444, tokens_per_s=12_017.0)
+    drawn = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "\n", console.file.getvalue())
+    lines = [line.strip() for line in re.split(r"[\r\n]+", drawn) if "500 steps" in line]
+    assert lines and all(len(line) <= width for line in lines)
+    last = lines[-1]
+    bar, text = last.removeprefix("train").split(" 50/500 steps")
+    assert text == "  loss 6.44  12,017 tokens/s  0:00:00 left"
+    assert len(bar) - 1 == {60: -1, 80: 18, 200: 40}[width], "it gives way to the text"
 
 
 def test_tasks_nest_and_the_display_ends_with_the_last() -> None:
@@ -101,7 +115,8 @@ def test_time_left_is_unknown_at_first_and_without_a_total() -> None:
 def test_formats() -> None:
     assert format_count(1_500, 2_000_000, "B") == "0.0/2.0 MB"
     assert format_count(999, None, "B") == "999.0 B"
-    assert format_count(1234, None, "row") == "1,234 row"
+    assert format_count(1234, None, "row") == "1,234 rows"
     assert format_speed(2_500_000, "B") == "2.5 MB/s"
-    assert format_speed(0.1234, "step") == "0.123 step/s"
+    assert format_speed(0.1234, "step") == "0.123 steps/s"
+    assert format_count(3, 4, "pass") == "3/4 passes"
     assert format_seconds(3725.4) == "1:02:05"

@@ -58,6 +58,8 @@ def test_sizes_without_importance(made, tmp_path):
         (["--subnet", "layers=99", "--importance", "first"], "layers: 99, but the model has 5"),
         (["--subnet", "layer=3"], "cannot read 'layer=3'"),
         (["--subnet", "layers=3", "--data", "/nowhere/at/all"], "/nowhere/at/all"),
+        (["--subnet", "layers=3", "--seed", "-1"], "argument --seed: '-1'; expected a whole"),
+        (["--subnet", "layers=3", "--seq-len", "7"], "argument --seq-len: '7'; expected a whole"),
     ],
 )
 def test_faulty_arguments_are_one_message_and_exit_code_2(made, tmp_path, arguments, message):

@@ -3,6 +3,7 @@
 import importlib.util
 import io
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -89,6 +90,53 @@ def test_errors(model_dir, run, options, message):
     assert code == 2
     assert text == ""
     assert message in errors
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [("--max-tokens", -5), ("--seed", -1), ("--seed", 10**30), ("--threads", 0), ("--moe-k", "x")],
+)
+def test_numbers_out_of_range(model_dir, run, capsys, option, value):
+    with pytest.raises(SystemExit) as left:
+        run("--model", model_dir, "--prompt", "x", option, value)
+    assert left.value.code == 2
+    assert f"argument {option}: '{value}'; expected a whole number" in capsys.readouterr().err
+
+
+def test_a_run_folder_is_pointed_to_its_model(model_dir, run):
+    code, _, errors = run("--model", model_dir.parent, "--prompt", "x")
+    assert code == 2
+    assert f"it has no config.json; give {model_dir}" in " ".join(errors.split())
+
+
+def test_nothing_but_the_speed_is_on_stderr(model_dir):
+    command = [sys.executable, TOOL, "--model", model_dir, "--prompt", "", "--max-tokens", "3"]
+    ran = subprocess.run(
+        list(map(str, command)), capture_output=True, text=True, timeout=120, check=True
+    )
+    assert len(ran.stderr.splitlines()) == 1, ran.stderr
+
+
+def test_ctrl_c_keeps_the_text_so_far(model_dir):
+    command = [sys.executable, TOOL, "--model", model_dir, "--prompt", "def main", "--threads", "1"]
+    command += ["--max-tokens", "56", "--temperature", "2", "--top-p", "1"]
+    slow = (
+        "import sys, time, runpy; from paddle_ernie.models import decoding as d; old = d.sample\n"
+    )
+    slow += "d.sample = lambda *a: (time.sleep(0.2), old(*a))[1]; sys.argv = sys.argv[1:]\n"
+    slow += "runpy.run_path(sys.argv[0], run_name='__main__')"
+    command = [sys.executable, "-c", slow, *map(str, command[1:])]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=TOOL.parents[1], bufsize=0
+    )
+    shown = b""
+    while len(shown) < len("def main") + 2:
+        shown += process.stdout.read(1)
+    process.send_signal(signal.SIGINT)
+    rest, errors = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert (shown + rest).endswith(b"\n")
+    assert b"Traceback" not in errors and b"prompt of" in errors
 
 
 def test_stdin_that_is_not_utf8(model_dir, run):

@@ -77,3 +77,13 @@ def test_a_real_package(tmp_path: Path) -> None:
     assert made["bytes"] > 500_000
     again = run("--output", tmp_path / "out", "--packages", "fortunes-zh")
     assert "already there" in again.stdout + again.stderr
+
+
+@pytest.mark.parametrize("output", ["texts", "texts/out", "texts/deep/out"])
+def test_output_inside_a_folder_that_is_read_is_refused(tmp_path: Path, output: str) -> None:
+    (tmp_path / "texts").mkdir()
+    (tmp_path / "texts" / "a.txt").write_text("x")
+    done = run("--output", tmp_path / output, "--folders", tmp_path / "texts")
+    assert done.returncode == 2
+    assert "which is read" in done.stderr
+    assert [path.name for path in (tmp_path / "texts").iterdir()] == ["a.txt"]

@@ -33,10 +33,12 @@ RunTool = Callable[..., "subprocess.CompletedProcess[str]"]
 WriteYaml = Callable[..., Path]
 
 
-def check_error(done: "subprocess.CompletedProcess[str]", code: int, *words: str) -> None:
-    """An error of one screen on stderr, nothing on stdout, no traceback."""
+def check_error(
+    done: "subprocess.CompletedProcess[str]", code: int, *words: str, begun: bool = False
+) -> None:
+    """An error of one screen on stderr, no traceback; nothing on stdout if nothing was begun."""
     assert done.returncode == code, done.stderr
-    assert done.stdout == "" and "Traceback" not in done.stderr
+    assert (done.stdout != "") == begun and "Traceback" not in done.stderr
     assert done.stderr.startswith(("error: ", "usage: "))
     assert len(done.stderr.splitlines()) <= SCREEN_LINES
     for word in words:
@@ -61,6 +63,16 @@ def test_mistakes_in_a_file(
     assert sorted(entry.name for entry in path.parent.iterdir()) == ["config.yaml"]
 
 
+def test_text_and_models_that_are_not_there(run_tool: RunTool, write_yaml: WriteYaml) -> None:
+    path = write_yaml(SMALL.replace("format: python_stdlib", "path: corpsu"))
+    (path.parent / "corpus").mkdir()
+    words = [":4  data.sources.0.path = corpsu", "did you mean corpus?", f"in {path.parent}"]
+    check_error(run_tool("train.py", "-c", path), 2, str(path), *words)
+    path = write_yaml(SMALL.replace("model: {hidden_size: 64}", "init_from: none"))
+    check_error(run_tool("train.py", "-c", path), 2, ":3  init_from = none", "no such model dir")
+    assert not (path.parent / "out").exists()
+
+
 def test_two_levels_of_bases(run_tool: RunTool, write_yaml: WriteYaml) -> None:
     write_yaml(SMALL, "a.yaml")
     write_yaml("base: a.yaml\n", "b.yaml")
@@ -79,6 +91,8 @@ def test_a_missing_file(run_tool: RunTool, tmp_path: Path) -> None:
         (["-o", "train"], ["-o train: expected KEY=VALUE"]),
         (["--role", "trainer"], ["--role trainer: stage pretrain expects no --role"]),
         (["--resume", "nowhere"], ["--resume nowhere: no such checkpoint"]),
+        (["-o", "run.num_threads=1e9"], ["run.num_threads = 1000000000", "at most 4,096"]),
+        (["-o", f"train.max_steps={'9' * 5000}"], ["a number of 5,000 digits is too long"]),
         (["--nonsense"], ["unrecognized arguments: --nonsense"]),
     ],
 )
@@ -172,7 +186,7 @@ def test_a_full_disk_while_text_is_prepared(
 ) -> None:
     folder = mount(f"size={size}")
     done = run_tool("train.py", "-c", DEBUG, "-o", f"run.output_dir={folder}/run")
-    check_error(done, 1, str(folder), "full")
+    check_error(done, 1, str(folder), "full", begun=True)
     assert not list(folder.rglob("*.tmp")) and not (folder / "run" / "checkpoints").exists()
 
 

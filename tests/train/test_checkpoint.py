@@ -24,7 +24,6 @@ from paddle_ernie.train.checkpoint import (
     read_checkpoint,
     read_newest,
     remove_after,
-    remove_unfinished,
     write_checkpoint,
 )
 from paddle_ernie.train.checkpoint_writer import CheckpointWriter
@@ -144,17 +143,26 @@ def test_missing_folder_and_plain_model_directory(
         read_checkpoint(path)
 
 
-def test_newer_and_unfinished_ones_are_removed(tmp_path: Path, save: Callable[[int], Path]) -> None:
+def test_files_that_an_edited_manifest_leaves_out_are_not_trusted(
+    tmp_path: Path, save: Callable[[int], Path]
+) -> None:
+    _, edited = save(10), save(20)
+    (edited / "manifest.json").write_text('{"version": 1, "files": {}}')
+    (edited / WEIGHTS_FILE).write_bytes(b"anything")
+    with pytest.raises(CheckpointError, match=r"manifest\.json: does not list model\.safetensors"):
+        read_checkpoint(edited)
+    newest = read_newest(tmp_path)
+    assert newest is not None and newest.step == 10
+
+
+def test_newer_ones_are_removed(tmp_path: Path, save: Callable[[int], Path]) -> None:
     for step in (100, 20, 3):
         save(step)
-    (tmp_path / ".step-00000120.abc").mkdir()
-    (tmp_path / ".step-00000120.abc" / WEIGHTS_FILE).write_bytes(b"half")
     assert [path.name for path in list_checkpoints(tmp_path)] == [
         "step-00000100",
         "step-00000020",
         "step-00000003",
     ]
-    remove_unfinished(tmp_path)
     remove_after(tmp_path, 20)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["step-00000003", "step-00000020"]
 

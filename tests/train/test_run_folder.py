@@ -42,6 +42,25 @@ def test_folder_that_is_a_file(tmp_path: Path) -> None:
         pass
 
 
+def test_what_a_killed_process_was_writing_is_removed(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    for path in (".model.ab12", ".model.old.cd34/model", "checkpoints/.step-00000120.abc"):
+        (tmp_path / path).mkdir(parents=True)
+        (tmp_path / path / "model.safetensors").write_bytes(b"half")
+    (folder.checkpoints / "step-00000100").mkdir()
+    folder.model.mkdir()
+    folder.remove_unfinished()
+    assert [path.name for path in folder.checkpoints.iterdir()] == ["step-00000100"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "model"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "[3]", "7"])
+def test_a_summary_that_cannot_be_read_counts_as_none(tmp_path: Path, text: str) -> None:
+    folder = RunFolder(tmp_path)
+    folder.summary.write_text(text)
+    assert folder.read_summary() is None
+
+
 def test_clear_keeps_the_token_cache(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path)
     for path in (folder.checkpoints / "step-00000001", folder.model, tmp_path / "cache"):

@@ -52,6 +52,12 @@ def test_long_lines_are_not_broken(capsys: pytest.CaptureFixture[str]) -> None:
     assert outcome(ConfigError(f"{path}: missing"), capsys)[1] == f"error: {path}: missing\n"
 
 
+def test_a_message_of_any_length_fits_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
+    text = outcome(ConfigError("first " + "x" * 9000 + " last"), capsys)[1]
+    assert text.startswith("error: first x") and text.endswith("x last\n") and " [...] " in text
+    assert len(text) < 80 * 32
+
+
 @pytest.mark.parametrize("error", [ValueError("bug"), FileNotFoundError(errno.ENOENT, "x", "y")])
 def test_bugs_pass_through(error: Exception) -> None:
     def work() -> None:

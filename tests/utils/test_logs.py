@@ -2,6 +2,7 @@
 
 import io
 import logging
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -23,16 +24,30 @@ def test_plain_lines_outside_a_terminal() -> None:
     stream = io.StringIO()
     configure_logging(Console(file=stream))
     logging.getLogger("paddle_ernie.data.x").info("read %d [bold]files[/bold]", 3)
-    line = stream.getvalue()
-    assert line.endswith(" INFO paddle_ernie.data.x: read 3 [bold]files[/bold]\n")
-    assert "\x1b" not in line
+    logging.getLogger("paddle_ernie.data.x").warning("a file is missing: %s", "x" * 200)
+    first, second = stream.getvalue().splitlines()
+    day_and_time = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"
+    assert re.fullmatch(rf"{day_and_time} read 3 \[bold\]files\[/bold\]", first)
+    assert re.fullmatch(rf"{day_and_time} warning: a file is missing: x{{200}}", second)
 
 
-def test_a_terminal_gets_its_own_handler() -> None:
+def test_a_terminal_gets_colour_and_no_time() -> None:
     stream = io.StringIO()
     configure_logging(Console(file=stream, force_terminal=True, width=80))
     logging.getLogger("paddle_ernie.x").warning("careful")
-    assert "WARNING" in stream.getvalue() and "careful" in stream.getvalue()
+    logging.getLogger("paddle_ernie.x").info("news")
+    assert re.fullmatch(r"\x1b\[[0-9;]+mwarning: \x1b\[0mcareful\nnews\n", stream.getvalue())
+
+
+def test_a_traceback_is_kept() -> None:
+    stream = io.StringIO()
+    configure_logging(Console(file=stream))
+    try:
+        raise ValueError("reason")
+    except ValueError:
+        logging.getLogger("paddle_ernie.x").exception("it failed")
+    assert "error: it failed\nTraceback" in stream.getvalue()
+    assert stream.getvalue().endswith("ValueError: reason\n")
 
 
 def test_a_second_call_replaces_the_first() -> None:

@@ -54,6 +54,13 @@ def test_missing_files(folder):
         verify_manifest(folder / "nowhere")
 
 
+def test_required_files_must_be_listed(folder):
+    verify_manifest(folder, required=("weights.bin", "part/state.json"))
+    (folder / "late.bin").write_bytes(b"not in the manifest")
+    with pytest.raises(CheckpointError, match=r"manifest\.json: does not list late\.bin"):
+        verify_manifest(folder, required=("weights.bin", "late.bin"))
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"files": 3}', '{"files": {"a": {}}}'])
 def test_broken_manifests(folder, text):
     (folder / "manifest.json").write_text(text)
