@@ -98,7 +98,7 @@ def _around_the_steps(found: "TrainBench") -> Result:
         ("  training waits", f"{checkpoint.stall_seconds:.2f} s", "copying"),
         ("  written in", f"{checkpoint.write_seconds:.2f} s", "in the background"),
         ("  share of disk speed", tables.percent(checkpoint.share_of_disk_speed), "goal: 50 %"),
-        ("loader's share of a step", tables.percent(share.share), "goal: below 2 %"),
+        ("loader's share of a step", f"{100 * share.share:.3f} %", "goal: below 2 %"),
     ]
     for memory in found.memory:
         note = f"{memory.ratio:.2f} of what --dry-run says; goal: 0.8 to 1.2"

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rich.console import Console
 
 from paddle_ernie.bench import BENCHES, show, to_json
+from paddle_ernie.launch import import_paddle
 from paddle_ernie.utils.cli import run_main
 from paddle_ernie.utils.files import write_json
 from paddle_ernie.utils.logs import configure_logging
@@ -45,6 +46,7 @@ def main() -> None:
     console = Console()
     configure_logging(console)
     threads = configure_threads(arguments.threads)
+    import_paddle()
     with tempfile.TemporaryDirectory(prefix="bench-", dir=arguments.work_dir) as work:
         results = BENCHES[arguments.what](Path(work))
     show(results, console)

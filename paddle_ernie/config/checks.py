@@ -17,6 +17,7 @@ from paddle_ernie.config.stages import (
     PipelineConfig,
     PretrainConfig,
     PretrainStep,
+    ReportStep,
     StageConfig,
 )
 
@@ -44,6 +45,28 @@ def _pipeline_faults(config: PipelineConfig) -> Iterator[Fault]:
             model = models[step.init_from]
             if model is not None and step.extract.subnet is not None:
                 yield from _subnet_faults(step.extract.subnet, model, (*path, "extract", "subnet"))
+    if any(isinstance(step, ReportStep) for step in config.stages):
+        yield from _comparison_faults(config)
+
+
+def _comparison_faults(config: PipelineConfig) -> Iterator[Fault]:
+    """A report sets validation losses side by side: they must be of the same text."""
+    first: tuple[int, str] | None = None
+    for index, step in enumerate(config.stages):
+        if isinstance(step, PretrainStep):
+            rows, key = step.eval.final_eval_rows, ("eval", "final_eval_rows")
+        elif isinstance(step, ExtractStep):
+            rows, key = step.extract.eval_rows, ("extract", "eval_rows")
+        else:
+            continue
+        if first is None:
+            first = rows, step.name
+        elif rows != first[0]:
+            yield Fault(
+                ("stages", index, *key),
+                f"expected {first[0]}, the rows that stage {first[1]} is evaluated on: the report "
+                "compares them",
+            )
 
 
 def _pretrain_faults(

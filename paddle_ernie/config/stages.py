@@ -67,7 +67,8 @@ class ExtractChoice(Section):
     calibration_rows: int = Field(32, ge=1)
     """Training rows that importance is measured on."""
     eval_rows: int = Field(128, ge=1)
-    """Validation rows that the cut model is evaluated on, before any further training."""
+    """Validation rows that the cut model is evaluated on, before any further training. Where a
+    report compares the stages of a pipeline, as many as their `final_eval_rows`."""
 
     @model_validator(mode="after")
     def _check_choice(self) -> Self:

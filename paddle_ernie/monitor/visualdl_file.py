@@ -25,6 +25,8 @@ from paddle_ernie.monitor.records import MetricRecord, as_histogram
 FILE_NAME = "vdlrecords.metrics.log"
 """VisualDL reads files whose name contains `vdlrecords`."""
 
+LINE_END = " ↵ "
+
 HParam = bool | int | float | str | None
 
 
@@ -84,7 +86,8 @@ def _messages(record: MetricRecord, time: int) -> Iterable[Record]:
     for name, text in record.texts.items():
         # Protobuf refuses lone surrogates.
         clean = text.encode("utf-8", errors="replace").decode("utf-8")
-        yield base_component.text(name, clean, record.step, time)
+        # The page runs lines together: their ends are shown, or code could not be read.
+        yield base_component.text(name, clean.replace("\n", LINE_END), record.step, time)
 
 
 def _milliseconds(time: float) -> int:

@@ -57,8 +57,9 @@ def describe_result(result: EvalResult, model: ModelConfig, subnet: Subnet) -> d
 
 def headline(summary: Mapping[str, Any]) -> str:
     """One line: how long, how fast, how much memory."""
+    skipped = f" ({summary['skipped_steps']} skipped)" if summary["skipped_steps"] else ""
     return (
-        f"{summary['steps']:,} steps ({summary['skipped_steps']} skipped), "
+        f"{summary['steps']:,} steps{skipped}, "
         f"{tables.count(summary['tokens'])} tokens in {tables.duration(summary['train_seconds'])} "
         f"({tables.rate(summary['tokens_per_s'])}), peak memory "
         f"{tables.size(summary['peak_memory_bytes'])}"

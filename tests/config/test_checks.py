@@ -167,3 +167,18 @@ def test_later_stages_of_a_pipeline_are_checked_against_the_model_they_start_fro
 def test_names_of_stages_are_folder_names(name: str) -> None:
     with pytest.raises(ValidationError):
         pipeline({**FIRST, "name": name})
+
+
+def test_a_report_compares_models_on_the_same_rows() -> None:
+    first = {**FIRST, "eval": {"final_eval_rows": 64}}
+    cut = {"kind": "extract", "name": "c", "init_from": "a", "extract": {"subnet": {"layers": 2}}}
+    healed = {**FIRST, "name": "d", "model": None, "init_from": "c"}
+    report = {"kind": "report", "name": "r"}
+    assert paths(pipeline(first, cut, healed)) == []
+    assert paths(pipeline(first, cut, healed, report)) == [
+        "stages.1.extract.eval_rows",
+        "stages.2.eval.final_eval_rows",
+    ]
+    same = {"subnet": {"layers": 2}, "eval_rows": 64}
+    assert paths(pipeline(first, {**cut, "extract": same}, report)) == []
+    assert paths(pipeline(FIRST, cut, healed, report)) == [], "the defaults are equal"

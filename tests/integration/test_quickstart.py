@@ -21,6 +21,7 @@ SMALL = [
     "stages.pretrain.eval.eval_rows=4",
     "stages.pretrain.eval.final_eval_rows=8",
     "stages.extract.extract.calibration_rows=4",
+    "stages.extract.extract.eval_rows=8",
     "stages.midtrain.train={max_steps: 6, global_batch_size: 8, learning_rate: 1e-3}",
     "stages.midtrain.eval.eval_steps=3",
     "stages.midtrain.eval.eval_rows=4",

@@ -33,7 +33,7 @@ def record(step: int) -> MetricRecord:
         step,
         {"loss/train": 10.0 / step, "train/lr": 1e-3},
         {"moe/layer_1/load": np.array([step, 2 * step, 3 * step])},
-        {"samples/0": f"text of step {step}"},
+        {"samples/0": f"text of\nstep {step}"},
     )
 
 
@@ -58,7 +58,7 @@ def test_one_record_reaches_both_sinks(monitor, tmp_path):
     assert metrics.scalars["loss/train"].steps.tolist() == [1, 2]
     assert metrics.scalars["loss/train"].values.tolist() == [10.0, 5.0]
     assert metrics.histograms["moe/layer_1/load"][1][1].counts.tolist() == [2, 4, 6]
-    assert metrics.texts["samples/0"] == [(1, "text of step 1"), (2, "text of step 2")]
+    assert metrics.texts["samples/0"] == [(1, "text of\nstep 1"), (2, "text of\nstep 2")]
     shown = visualdl_messages(tmp_path / "visualdl" / FILE_NAME)
     assert [(m.id, m.value, m.timestamp) for m in shown["loss/train"]] == [
         (1, 10.0, 1_001_000),
@@ -66,7 +66,7 @@ def test_one_record_reaches_both_sinks(monitor, tmp_path):
     ]
     assert list(shown["moe/layer_1/load"][1].histogram.hist) == [2, 4, 6]
     assert list(shown["moe/layer_1/load"][1].histogram.bin_edges) == [0, 1, 2, 3]
-    assert shown["samples/0"][0].text.encoded_text_string == "text of step 1"
+    assert shown["samples/0"][0].text.encoded_text_string == "text of ↵ step 1"
     hparams = {info.name: info for info in shown["hparam"][0].hparam.hparamInfos}
     assert hparams["tied"].string_value == "True"
     assert hparams["lr"].float_value == pytest.approx(1e-3)

@@ -170,9 +170,9 @@ def run(tmp_path) -> dict[str, StageFolder]:
     return folders
 
 
-def report_of(run: dict[str, StageFolder]) -> tuple[dict, str, str]:
+def report_of(run: dict[str, StageFolder], width: int = 140) -> tuple[dict, str, str]:
     """report.json, report.md, and what the terminal showed."""
-    console = Console(file=io.StringIO(), width=140)
+    console = Console(file=io.StringIO(), width=width)
     directory = run["report"].path.parent
     write_pipeline_report(directory, list(run.values()), console)
     numbers = json.loads((directory / "report.json").read_text())
@@ -255,6 +255,13 @@ def test_samples_are_shown_verbatim_and_cut(run):
     assert "````text\ndef f(x):\n    ```return``` x\n````" in page
     assert "[...]" in page
     assert page.count("pass") < 200
+
+
+def test_tables_fit_a_terminal_of_80_characters(run):
+    lines = report_of(run, width=80)[2].splitlines()
+    assert not any("…" in line for line in lines)
+    wide = report_of(run)[2].splitlines()
+    assert [line.rstrip() for line in lines[:-1]] == [line.rstrip() for line in wide[:-1]]
 
 
 def test_a_second_report_replaces_the_first(run):
