@@ -148,7 +148,8 @@ def _finished(
         return None
     options.console.print(
         f"{folder.path} has finished {summary['steps']} steps; nothing to do (raise "
-        "train.max_steps to go on, --resume never to start over)"
+        "train.max_steps to go on, --resume never to start over)",
+        soft_wrap=True,
     )
     return PretrainResult(folder.model, summary)
 
