@@ -19,7 +19,7 @@ from rich.console import Console
 
 from paddle_ernie.bench import BENCHES, show, to_json
 from paddle_ernie.launch import import_paddle
-from paddle_ernie.utils.cli import run_main
+from paddle_ernie.utils.cli import run_main, tool_parser
 from paddle_ernie.utils.files import write_json
 from paddle_ernie.utils.logs import configure_logging
 from paddle_ernie.utils.threads import configure_threads
@@ -27,10 +27,7 @@ from paddle_ernie.utils.threads import configure_threads
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    summary, details = (__doc__ or "").split("\n", 1)
-    parser = argparse.ArgumentParser(
-        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__ or "")
     parser.add_argument("what", choices=sorted(BENCHES), help="what is measured")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there as well")
     parser.add_argument("--threads", type=int, metavar="N", help="threads; default: every core")

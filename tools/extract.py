@@ -21,7 +21,7 @@ from paddle_ernie.config.run import RunConfig
 from paddle_ernie.config.stages import ExtractChoice, ExtractConfig
 from paddle_ernie.elastic.subnet import parse_spec
 from paddle_ernie.launch import import_paddle
-from paddle_ernie.utils.cli import run_main, whole_number
+from paddle_ernie.utils.cli import run_main, tool_parser, whole_number
 from paddle_ernie.utils.errors import InputError
 from paddle_ernie.utils.logs import configure_logging
 from paddle_ernie.utils.manifest import MANIFEST_FILE
@@ -94,12 +94,7 @@ def _calibration_text(arguments: argparse.Namespace, cache: Path) -> DataConfig:
 
 
 def _parser() -> argparse.ArgumentParser:
-    description, _, rest = __doc__.partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=description,
-        epilog=rest,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = tool_parser(__doc__ or "")
     add = parser.add_argument
     add("--model", type=Path, required=True, help="model directory of the elastic model")
     add("--output", type=Path, required=True, help="model directory to write")

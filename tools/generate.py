@@ -20,7 +20,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rich.console import Console
 
 from paddle_ernie.launch import import_paddle
-from paddle_ernie.utils.cli import run_main, whole_number
+from paddle_ernie.utils.cli import run_main, tool_parser, whole_number
 from paddle_ernie.utils.errors import ExitCode, InputError
 from paddle_ernie.utils.threads import configure_threads
 
@@ -103,10 +103,7 @@ def _speed(prompt_tokens: int, times: list[float]) -> str:
 
 
 def _parser() -> argparse.ArgumentParser:
-    description, _, rest = __doc__.partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=description, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__ or "")
     add = parser.add_argument
     add("--model", type=Path, required=True, metavar="DIR", help="model directory or checkpoint")
     add("--prompt", required=True, metavar="TEXT", help="text to continue; - reads it from stdin")

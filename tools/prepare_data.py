@@ -23,7 +23,7 @@ from paddle_ernie.data.catalog import PACKAGES, select
 from paddle_ernie.data.mixtures import TextSet, prepare_folder, prepare_package, sources_yaml
 from paddle_ernie.data.sources import list_sources
 from paddle_ernie.monitor.progress import Progress
-from paddle_ernie.utils.cli import run_main
+from paddle_ernie.utils.cli import run_main, tool_parser
 from paddle_ernie.utils.errors import InputError
 from paddle_ernie.utils.logs import configure_logging
 
@@ -100,12 +100,7 @@ def _result_table(sets: list[TextSet]) -> Table:
 
 
 def _parser() -> argparse.ArgumentParser:
-    description, _, rest = __doc__.partition("\n\n")
-    parser = argparse.ArgumentParser(
-        description=description,
-        epilog=rest,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = tool_parser(__doc__ or "")
     add = parser.add_argument
     add("--list", action="store_true", help="show the catalogue with licences and sizes")
     add("--output", type=Path, help="folder to write to")

@@ -20,7 +20,7 @@ from paddle_ernie import __version__
 from paddle_ernie.config.loader import load_config
 from paddle_ernie.dry_run import show_plan
 from paddle_ernie.launch import check_role, run_stage
-from paddle_ernie.utils.cli import run_main
+from paddle_ernie.utils.cli import run_main, tool_parser
 from paddle_ernie.utils.logs import configure_logging
 from paddle_ernie.utils.options import RunOptions, StopFlag
 from paddle_ernie.utils.signals import stop_on_signals
@@ -28,10 +28,7 @@ from paddle_ernie.utils.signals import stop_on_signals
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    summary, details = (__doc__ or "").split("\n", 1)
-    parser = argparse.ArgumentParser(
-        description=summary, epilog=details, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = tool_parser(__doc__ or "")
     parser.add_argument("-c", "--config", required=True, metavar="FILE", help="YAML configuration")
     parser.add_argument(
         "-o",

@@ -191,7 +191,7 @@ def run_stage(
         case SamplesStep() as step:
             from paddle_ernie.post.samples import write_samples
 
-            write_samples(step, folder.path, _model_dirs(step, folders), config.run.seed, options)
+            write_samples(step, folder.path, _model_dirs(folder), config.run.seed, options)
         case ReportStep():
             _run_report(config, folder, options)
 
@@ -224,7 +224,7 @@ def pretrain_config(
         stage="pretrain",
         run=_stage_run(config, folders[step.name]),
         model=step.model,
-        init_from=folders[step.init_from].path / "model" if step.init_from else None,
+        init_from=folders[step.init_from].model if step.init_from else None,
         data=_stage_data(config),
         train=step.train,
         elastic=step.elastic,
@@ -238,10 +238,12 @@ def extract_config(
     config: PipelineConfig, step: ExtractStep, folders: dict[str, StageFolder]
 ) -> ExtractConfig:
     """The stand-alone configuration that an extract step amounts to."""
+    parent = folders[step.init_from].model
+    assert parent is not None, "the schema wants init_from to leave a model"
     return ExtractConfig(
         stage="extract",
         run=_stage_run(config, folders[step.name]),
-        init_from=folders[step.init_from].path / "model",
+        init_from=parent,
         data=_stage_data(config),
         extract=step.extract,
     )
@@ -278,8 +280,9 @@ def _stage_data(config: PipelineConfig) -> Any:
     return config.data.model_copy(update={"cache_dir": cache_dir(config)})
 
 
-def _model_dirs(step: SamplesStep, folders: dict[str, StageFolder]) -> dict[str, Path]:
-    return {name: folders[name].path / "model" for name in step.models}
+def _model_dirs(folder: StageFolder) -> dict[str, Path]:
+    """Stage name -> model, of the stages that `folder` starts from, in the order it names them."""
+    return {parent.step.name: parent.model for parent in folder.parents if parent.model}
 
 
 def _parents(step: PipelineStep, folders: dict[str, StageFolder]) -> list[StageFolder]:

@@ -48,6 +48,14 @@ def run_main(function: Callable[[], int | None]) -> int:
         return _report(message, ExitCode.FAILURE if failed else ExitCode.BAD_INPUT)
 
 
+def tool_parser(documentation: str) -> argparse.ArgumentParser:
+    """A parser whose help is a tool's docstring: its first paragraph, arguments, then the rest."""
+    description, _, rest = documentation.partition("\n\n")
+    return argparse.ArgumentParser(
+        description=description, epilog=rest, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+
+
 def whole_number(low: int, high: int = 2**63 - 1) -> Callable[[str], int]:
     """A `type` of argparse arguments: whole numbers in low..high."""
 
