@@ -36,6 +36,22 @@ def test_what_the_user_tuned_stays() -> None:
     assert environment == {**environment, "MKL_DEBUG_CPU_TYPE": "4", "GLOG_minloglevel": "0"}
 
 
+def test_waiting_threads_soon_give_their_core_away() -> None:
+    environment: dict[str, str] = {}
+    configure_threads(2, environment)
+    assert environment["KMP_BLOCKTIME"] == "1"
+    assert environment["GOMP_SPINCOUNT"] == "1000"
+
+
+@pytest.mark.parametrize("chosen", ["KMP_BLOCKTIME", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY"])
+def test_how_threads_wait_is_the_users_choice(chosen: str) -> None:
+    environment = {chosen: "passive"}
+    configure_threads(2, environment)
+    assert environment[chosen] == "passive"
+    waits = {"KMP_BLOCKTIME", "GOMP_SPINCOUNT", "OMP_WAIT_POLICY"} & set(environment)
+    assert waits == ({chosen} if chosen == "OMP_WAIT_POLICY" else waits | {chosen})
+
+
 def test_amd_cpus_get_mkls_fast_kernels() -> None:
     environment: dict[str, str] = {}
     configure_threads(1, environment)
