@@ -19,6 +19,7 @@ _TYPE_CODES = {
     paddle.float64: "<f8",
     paddle.int64: "<i8",
     paddle.int32: "<i4",
+    paddle.uint8: "|u1",
 }
 
 

@@ -8,7 +8,8 @@ import numpy as np
 import paddle
 from paddle.autograd import PyLayer
 
-from paddle_ernie.ops.arrays import empty, row_chunks, view
+from paddle_ernie.ops import library
+from paddle_ernie.ops.arrays import empty, row_chunks, tensor, view
 
 
 def rope_rotations(position_ids: np.ndarray, head_dim: int, theta: float) -> np.ndarray:
@@ -30,23 +31,29 @@ def rope(x_TNd: paddle.Tensor, rotations_Td: np.ndarray, heads: int) -> paddle.T
     return _Rope.apply(x_TNd, rotations_Td, heads)
 
 
-def _rotate(x_TNd: paddle.Tensor, rotations: np.ndarray, heads: int) -> paddle.Tensor:
+class _Rope(PyLayer):
+    @staticmethod
+    def forward(ctx, x_TNd, rotations_Td, heads):
+        ctx.rotations, ctx.heads = rotations_Td, heads
+        return _rotate(x_TNd, rotations_Td, heads, inverse=False)
+
+    @staticmethod
+    def backward(ctx, dy_TNd):
+        return _rotate(dy_TNd, ctx.rotations, ctx.heads, inverse=True)
+
+
+def _rotate(
+    x_TNd: paddle.Tensor, rotations_Td: np.ndarray, heads: int, *, inverse: bool
+) -> paddle.Tensor:
+    if library.available(x_TNd):
+        pairs = np.ascontiguousarray(rotations_Td, np.complex64).view(np.float32)
+        return library.call("rope", x_TNd, tensor(pairs), heads, inverse)
     y_TNd = empty(x_TNd.shape, x_TNd)
     x, y = view(x_TNd), view(y_TNd)
+    rotations = np.conj(rotations_Td) if inverse else rotations_Td
     complex_type = np.result_type(x.dtype, np.complex64)
     for chunk in row_chunks(len(x), 2 * x[:1].nbytes):
         pairs, rotated = (array[chunk, :heads].view(complex_type) for array in (x, y))
         np.multiply(pairs, rotations[chunk, None], out=rotated)
         y[chunk, heads:] = x[chunk, heads:]
     return y_TNd
-
-
-class _Rope(PyLayer):
-    @staticmethod
-    def forward(ctx, x_TNd, rotations_Td, heads):
-        ctx.rotations, ctx.heads = rotations_Td, heads
-        return _rotate(x_TNd, rotations_Td, heads)
-
-    @staticmethod
-    def backward(ctx, dy_TNd):
-        return _rotate(dy_TNd, np.conj(ctx.rotations), ctx.heads)
