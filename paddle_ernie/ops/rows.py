@@ -13,7 +13,8 @@ import numpy as np
 import paddle
 from paddle.autograd import PyLayer
 
-from paddle_ernie.ops.arrays import empty, view, wanted
+from paddle_ernie.ops import library
+from paddle_ernie.ops.arrays import empty, tensor, view, wanted
 
 
 def split_rows(
@@ -35,6 +36,8 @@ def merge_rows(
 
 
 def _take(source: paddle.Tensor, rows: np.ndarray) -> paddle.Tensor:
+    if library.available(source):
+        return library.call("gather_rows", source, _indices(rows))
     result = empty((len(rows), *source.shape[1:]), source)
     np.take(view(source), rows, axis=0, out=view(result), mode="clip")
     return result
@@ -43,10 +46,16 @@ def _take(source: paddle.Tensor, rows: np.ndarray) -> paddle.Tensor:
 def _join(
     active: paddle.Tensor, rest: paddle.Tensor, rows: np.ndarray, rest_rows: np.ndarray
 ) -> paddle.Tensor:
+    if library.available(active):
+        return library.call("join_rows", active, rest, _indices(rows), _indices(rest_rows))
     result = empty((len(rows) + len(rest_rows), *active.shape[1:]), active)
     array = view(result)
     array[rows], array[rest_rows] = view(active), view(rest)
     return result
+
+
+def _indices(rows: np.ndarray) -> paddle.Tensor:
+    return tensor(np.ascontiguousarray(rows, np.int64))
 
 
 class _TakeRows(PyLayer):

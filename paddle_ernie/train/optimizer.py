@@ -17,7 +17,8 @@ import numpy as np
 import paddle
 
 from paddle_ernie.config.train import TrainConfig
-from paddle_ernie.train.arrays import host_view, sum_of_squares
+from paddle_ernie.ops.adamw import AdamWStep, adamw, sum_of_squares
+from paddle_ernie.ops.arrays import view
 from paddle_ernie.utils.errors import CheckpointError
 
 MOMENTS = ("moment1", "moment2")
@@ -35,72 +36,72 @@ def decays(parameter: paddle.Tensor) -> bool:
 
 
 class AdamW:
-    """`paddle.optimizer.AdamW` over named parameters, with a state that is plain arrays."""
+    """AdamW over named parameters, with moments in two flat buffers and a state of plain arrays."""
 
     def __init__(self, parameters: Mapping[str, paddle.Tensor], train: TrainConfig) -> None:
         self.parameters = dict(parameters)
-        decayed = {p.name for p in self.parameters.values() if decays(p)}
-        self._adamw = paddle.optimizer.AdamW(
-            learning_rate=train.learning_rate,
-            beta1=train.adam_beta1,
-            beta2=train.adam_beta2,
-            epsilon=train.adam_epsilon,
-            weight_decay=train.weight_decay,
-            apply_decay_param_fun=lambda name: name in decayed,
-            parameters=list(self.parameters.values()),
-        )
-        self._max_grad_norm = train.max_grad_norm
+        self._train = train
+        self._decays = [decays(p) for p in self.parameters.values()]
+        size = sum(p.size for p in self.parameters.values())
+        self._moments = (paddle.zeros([size]), paddle.zeros([size]))
+        # In fp32 like the moments' own factors, so that the bias correction is exactly theirs.
+        self._betas = np.array([train.adam_beta1, train.adam_beta2], np.float32)
+        self._powers = self._betas.copy()  # to the power of the coming step's number
+        self._started = False
 
     def gradient_norm(self) -> float:
         """Global L2 norm of the gradients; not finite when any gradient is not."""
-        grads = (p.grad for p in self.parameters.values() if p.grad is not None)
-        with np.errstate(over="ignore", invalid="ignore"):  # reported through the result
-            return math.sqrt(sum_of_squares(host_view(grad) for grad in grads))
+        grads = [p.grad for p in self.parameters.values()]
+        return math.sqrt(sum_of_squares([grad for grad in grads if grad is not None]))
 
     @paddle.no_grad()
     def step(self, learning_rate: float, gradient_norm: float) -> None:
         """Clip by `gradient_norm` (the global norm of the gradients), update, drop gradients."""
-        scale = min(1.0, self._max_grad_norm / gradient_norm) if gradient_norm else 1.0
-        for parameter in self.parameters.values():
-            if parameter.grad is None:
-                parameter.grad = paddle.zeros_like(parameter)
-            elif scale < 1.0:
-                parameter.grad.scale_(scale)
-        self._adamw.set_lr(learning_rate)
-        self._adamw.step()
+        limit = self._train.max_grad_norm
+        (beta1, beta2), (power1, power2) = self._betas.tolist(), self._powers.tolist()
+        numbers = AdamWStep(
+            learning_rate=learning_rate,
+            beta1=beta1,
+            beta2=beta2,
+            beta1_power=power1,
+            beta2_power=power2,
+            epsilon=self._train.adam_epsilon,
+            weight_decay=self._train.weight_decay,
+            gradient_scale=min(1.0, limit / gradient_norm) if gradient_norm else 1.0,
+        )
+        parameters = list(self.parameters.values())
+        adamw(parameters, [p.grad for p in parameters], self._decays, *self._moments, numbers)
+        self._powers *= self._betas
+        self._started = True
         self.drop_gradients()
 
     def drop_gradients(self) -> None:
         """Forget the gradients; weights and moments stay as they are."""
-        self._adamw.clear_grad(set_to_zero=False)
+        for parameter in self.parameters.values():
+            parameter.clear_gradient(False)  # to None; as a keyword it is ignored
 
     def state(self) -> dict[str, np.ndarray]:
         """`<parameter>.<moment>` -> array (views, valid until the next step), and the powers of
-        the betas, which are the same for every parameter. Empty before the first step."""
-        live = self._adamw.state_dict()
-        arrays = {
-            f"{name}.{moment}": host_view(live[_key(parameter, moment)])
-            for name, parameter in self.parameters.items()
-            for moment in MOMENTS
-            if _key(parameter, moment) in live
-        }
-        if arrays:
-            first = next(iter(self.parameters.values()))
-            arrays |= {power: host_view(live[_key(first, power)]) for power in POWERS}
-        return arrays
+        the betas for the next step, `[1]` each. Empty before the first step."""
+        return self._arrays() if self._started else {}
 
     def restore(self, arrays: Mapping[str, np.ndarray]) -> None:
         """Take over a state that `state` returned, possibly in another process."""
         if not arrays:
             return
         self._check(arrays)
-        state = {}
+        for name, array in self._arrays().items():
+            array[...] = arrays[name]
+        self._started = True
+
+    def _arrays(self) -> dict[str, np.ndarray]:
+        arrays, first = {}, 0
         for name, parameter in self.parameters.items():
-            for moment in MOMENTS:
-                state[_key(parameter, moment)] = paddle.to_tensor(arrays[f"{name}.{moment}"])
-            for power in POWERS:
-                state[_key(parameter, power)] = paddle.to_tensor(arrays[power])
-        self._adamw.set_state_dict(state)
+            piece = slice(first, first + parameter.size)
+            for moment, buffer in zip(MOMENTS, self._moments, strict=True):
+                arrays[f"{name}.{moment}"] = view(buffer)[piece].reshape(parameter.shape)
+            first = piece.stop
+        return arrays | {power: self._powers[i : i + 1] for i, power in enumerate(POWERS)}
 
     def _check(self, arrays: Mapping[str, np.ndarray]) -> None:
         wanted = {
@@ -121,8 +122,3 @@ class AdamW:
                 + (f"\n  and {len(faults) - 10} more" if len(faults) > 10 else "")
                 + "\nResume with the model configuration the checkpoint was made with."
             )
-
-
-def _key(parameter: paddle.Tensor, accumulator: str) -> str:
-    """Name Paddle gives an accumulator: `<parameter>_<accumulator>_0`."""
-    return f"{parameter.name}_{accumulator}_0"
