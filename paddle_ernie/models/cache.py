@@ -1,14 +1,13 @@
-"""Dense key-value cache for generation. Made by `decoding.generate`, passed to `model.logits`.
+"""Key-value cache for generation. Made by `decoding.generate`, passed to `model.logits`.
 
-Each layer keeps the keys and values of the rows that run it, [rows, G, capacity, d]. All rows have
-the same length; a plan must give every layer the same rows in every call.
+Each layer keeps the keys and values of the rows that run it. All rows have the same length; a plan
+must give every layer the same rows in every call. Sequences of different lengths are the business
+of `ops.paged_attention`, on which this is built.
 """
 
-import numpy as np
 import paddle
 
-from paddle_ernie.ops.arrays import empty, view
-from paddle_ernie.ops.attention import Block, attend_block
+from paddle_ernie.ops.paged_attention import KVPages, PagedBatch, paged_attention, pages_for
 
 
 class LayerCache:
@@ -17,39 +16,34 @@ class LayerCache:
     def __init__(self, capacity: int) -> None:
         self.length = 0
         self.capacity = capacity
-        self._keys_BGLd: np.ndarray | None = None
-        self._values_BGLd: np.ndarray | None = None
+        self._pages: KVPages | None = None
+        self._tables: list[list[int]] = []
+        self._batch: PagedBatch | None = None
 
-    def attend(self, qkv_BSNd: paddle.Tensor, num_heads: int) -> paddle.Tensor:
+    def attend(
+        self, qkv_BSNd: paddle.Tensor, num_heads: int, format: str = "fp32"
+    ) -> paddle.Tensor:
         """Append S new positions, and let them attend to everything up to themselves."""
-        qkv = view(qkv_BSNd)
-        B, S, N, d = qkv.shape
-        G = (N - num_heads) // 2
-        self._append(qkv[:, :, num_heads:])
-        query = qkv[:, :, :num_heads].reshape(B, S, G, num_heads // G, d)
-        out_BSD = empty((B, S, num_heads * d), qkv_BSNd)
-        out = view(out_BSD).reshape(query.shape)
-        # The S queries are the last ones of a sequence that began at position 0.
-        block, starts = Block(0, S, 0), np.zeros(S, np.int64)
-        for row, head in np.ndindex(B, G):
-            keys = self._keys_BGLd[row, head, : self.length]
-            values = self._values_BGLd[row, head, : self.length]
-            output, _ = attend_block(query[row, :, head], keys, values, block, starts)
-            out[row, :, head] = output.transpose(1, 0, 2)
-        return out_BSD
-
-    def _append(self, keys_values_BSNd: np.ndarray) -> None:
-        B, S, N, d = keys_values_BSNd.shape
-        if self._keys_BGLd is None:
-            self._keys_BGLd = np.empty((B, N // 2, self.capacity, d), keys_values_BSNd.dtype)
-            self._values_BGLd = np.empty_like(self._keys_BGLd)
-        assert len(self._keys_BGLd) == B, f"cache of {len(self._keys_BGLd)} rows got {B}"
+        B, S, N, d = qkv_BSNd.shape
+        if self._pages is None:
+            self._allocate(qkv_BSNd, (N - num_heads) // 2, format)
+        assert len(self._tables) == B, f"cache of {len(self._tables)} rows got {B}"
         end = self.length + S
         assert end <= self.capacity, f"cache of {self.capacity} positions got {end}"
-        by_head = keys_values_BSNd.transpose(0, 2, 1, 3)
-        self._keys_BGLd[:, :, self.length : end] = by_head[:, : N // 2]
-        self._values_BGLd[:, :, self.length : end] = by_head[:, N // 2 :]
+        if self._batch is None or self._batch.num_tokens != B * S:
+            self._batch = PagedBatch(self._tables, [self.length] * B, [S] * B)
+        qkv_TNd = qkv_BSNd.reshape([B * S, N, d])
+        out_TD = paged_attention(qkv_TNd, num_heads, self._pages, 0, self._batch)
+        self._batch.advance()
         self.length = end
+        return out_TD.reshape([B, S, num_heads * d])
+
+    def _allocate(self, qkv_BSNd: paddle.Tensor, num_kv_heads: int, format: str) -> None:
+        rows, per_row = qkv_BSNd.shape[0], pages_for(self.capacity)
+        self._pages = KVPages(
+            1, rows * per_row, num_kv_heads, qkv_BSNd.shape[3], format=format, dtype=qkv_BSNd.dtype
+        )
+        self._tables = [self._pages.allocate(per_row) for _ in range(rows)]
 
 
 class KVCache:

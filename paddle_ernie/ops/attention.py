@@ -11,6 +11,9 @@ One block is Q consecutive queries of the R = H / G heads that share a key head.
 block and keys of documents that end before it are not touched, and a block's scores stay in the
 cache: whole [B, H, S, S] score tensors would cost several passes over main memory in each
 direction. The backward pass computes the scores again from the kept log-sum-exp.
+
+The kernel (csrc/cpu/attention.h) gives a query the same bits whatever lies beside it, in a cache
+(`paged_attention`) or not. Here is what runs without it.
 Softmax in fp32. Letters: B batch, S sequence, H query heads, G key heads, d head width.
 """
 
@@ -22,20 +25,66 @@ import numpy as np
 import paddle
 from paddle.autograd import PyLayer
 
+from paddle_ernie.ops import library
 from paddle_ernie.ops.arrays import empty, tensor, view
 
 QUERY_ROWS = 256
 """R * Q: enough for an efficient product, few enough that scores over 512 keys take half a MB."""
 
+FORMATS = ("fp32", "bf16")
+"""In the order of the kernels' codes."""
+
 
 def attention(
-    qkv_BSNd: paddle.Tensor, doc_ids_BS: np.ndarray | None, num_heads: int, num_kv_heads: int
+    qkv_BSNd: paddle.Tensor,
+    doc_ids_BS: np.ndarray | None,
+    num_heads: int,
+    num_kv_heads: int,
+    format: str = "fp32",
 ) -> paddle.Tensor:
     """Attend; the result is [B, S, H * d]. `doc_ids_BS` None: each row is one document.
 
-    A document is a run of equal ids in a row.
+    A document is a run of equal ids in a row. Format "bf16" rounds q, k, v, the softmax's weights
+    and their gradients to bf16 where they are multiplied; without the library only q, k and v.
     """
-    return _Attention.apply(qkv_BSNd, document_starts(doc_ids_BS, qkv_BSNd.shape[:2]), num_heads)
+    N = qkv_BSNd.shape[2]
+    assert num_heads + 2 * num_kv_heads == N, f"{N} heads, not {num_heads} + 2 * {num_kv_heads}"
+    if library.available(qkv_BSNd):
+        return _KernelAttention.apply(qkv_BSNd, doc_ids_BS, num_heads, FORMATS.index(format))
+    starts = document_starts(doc_ids_BS, qkv_BSNd.shape[:2])
+    return _Attention.apply(qkv_BSNd, starts, num_heads, format)
+
+
+class _KernelAttention(PyLayer):
+    @staticmethod
+    def forward(ctx, qkv_BSNd, doc_ids_BS, num_heads, format_code):
+        if doc_ids_BS is None:
+            doc_ids_BS = np.empty(0, np.int64)
+        doc_ids = tensor(np.ascontiguousarray(doc_ids_BS, np.int64))
+        out_BSD, lse_BSH = library.call(
+            "attention_forward", qkv_BSNd, doc_ids, num_heads, format_code
+        )
+        ctx.save_for_backward(qkv_BSNd, out_BSD.detach())
+        ctx.rest = doc_ids, lse_BSH, num_heads, format_code
+        return out_BSD
+
+    @staticmethod
+    def backward(ctx, dout_BSD):
+        qkv_BSNd, out_BSD = ctx.saved_tensor()
+        doc_ids, lse_BSH, num_heads, format_code = ctx.rest
+        return library.call(
+            "attention_backward", qkv_BSNd, doc_ids, out_BSD, lse_BSH, dout_BSD.contiguous(),
+            num_heads, format_code,
+        )  # fmt: skip
+
+
+def rounded(array: np.ndarray, format: str) -> np.ndarray:
+    """float32 numbers in the precision of `format`, to nearest even. Other types stay as is."""
+    if format == "fp32" or array.dtype != np.float32:
+        return array
+    bits = array.view(np.uint32)
+    result = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
+    return np.where(np.isfinite(array), result.view(np.float32), array)
 
 
 def document_starts(doc_ids_BS: np.ndarray | None, shape: tuple[int, int]) -> np.ndarray:
@@ -114,11 +163,12 @@ def _by_head(array_SNd: np.ndarray) -> np.ndarray:
 
 class _Attention(PyLayer):
     @staticmethod
-    def forward(ctx, qkv_BSNd, starts_BS, H):
+    def forward(ctx, qkv_BSNd, starts_BS, H, format):
         B, S, N, d = qkv_BSNd.shape
         G = (N - H) // 2
         out_BSD = empty((B, S, H * d), qkv_BSNd)
-        qkv, out = view(qkv_BSNd), view(out_BSD).reshape(B, S, G, H // G, d)
+        qkv = rounded(view(qkv_BSNd), format)
+        out = view(out_BSD).reshape(B, S, G, H // G, d)
         lse_BGRS = np.empty((B, G, H // G, S), qkv.dtype)
         for row in range(B):
             keys, values = _by_head(qkv[row, :, H : H + G]), _by_head(qkv[row, :, H + G :])
@@ -131,8 +181,8 @@ class _Attention(PyLayer):
                         block, starts_BS[row],
                     )  # fmt: skip
                     out[row, at, head] = output.transpose(1, 0, 2)
-        ctx.save_for_backward(qkv_BSNd, out_BSD)
-        ctx.starts, ctx.lse, ctx.num_heads = starts_BS, lse_BGRS, H
+        ctx.save_for_backward(qkv_BSNd, out_BSD.detach())
+        ctx.starts, ctx.lse, ctx.num_heads, ctx.format = starts_BS, lse_BGRS, H, format
         return out_BSD
 
     @staticmethod
@@ -142,7 +192,7 @@ class _Attention(PyLayer):
         H = ctx.num_heads
         G = (N - H) // 2
         dqkv_BSNd = empty(qkv_BSNd.shape, qkv_BSNd)
-        qkv, dqkv = view(qkv_BSNd), view(dqkv_BSNd)
+        qkv, dqkv = rounded(view(qkv_BSNd), ctx.format), view(dqkv_BSNd)
         out, dout = (view(t).reshape(B, S, G, H // G, d) for t in (out_BSD, dout_BSD))
         for row in range(B):
             _backward_row(
