@@ -12,12 +12,20 @@ import numpy as np
 import paddle
 from paddle.autograd import PyLayer
 
-from paddle_ernie.ops.arrays import row_chunks, tensor, view, wanted
+from paddle_ernie.ops import library
+from paddle_ernie.ops.arrays import tensor, view, wanted
+from paddle_ernie.ops.numerics import Numerics
+from paddle_ernie.ops.token_logprobs import (
+    LOSS_CHUNK,
+    NO_TARGET,
+    checked_labels,
+    head_formats,
+    only,
+    packed_head,
+    plain_head,
+)
 
-LOSS_CHUNK = 2048
-"""Tokens whose logits exist at a time: 64 MB at a vocabulary of 8,192."""
-NO_TARGET = -100
-"""Label of a position without a target; nothing is computed for it."""
+__all__ = ["LOSS_CHUNK", "NO_TARGET", "linear_cross_entropy"]
 
 
 def linear_cross_entropy(
@@ -25,58 +33,57 @@ def linear_cross_entropy(
     weight_VD: paddle.Tensor,
     labels_T: np.ndarray,
     token_weights_T: np.ndarray,
+    numerics: Numerics | None = None,
 ) -> tuple[paddle.Tensor, np.ndarray]:
-    """(sum of weight * loss as a scalar tensor, loss of each token in nats, 0 without a target)."""
-    losses_T = np.zeros(len(labels_T), view(hidden_TD).dtype)
+    """(sum of weight * loss as a scalar tensor, loss of each token in nats, 0 without a target).
+
+    A token's loss is minus what `token_logprobs` gives for it, to the bit.
+    """
+    labels_T = checked_labels(labels_T, hidden_TD.shape[0], weight_VD.shape[0])
     needs = wanted(hidden_TD, weight_VD) if paddle.is_grad_enabled() else (False, False)
+    numerics, losses = (numerics or Numerics()).high, []
     total = _LinearCrossEntropy.apply(
-        hidden_TD, weight_VD, labels_T, token_weights_T, losses_T, needs
+        hidden_TD, weight_VD, labels_T, token_weights_T, numerics, needs, losses
     )
-    return total, losses_T
+    return total, losses[0]
 
 
-def _losses_in_place(
-    logits: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
-) -> np.ndarray:
-    """Losses of a chunk. With weights, logits become the weighted sum's gradient."""
-    losses = np.empty(len(labels), logits.dtype)
-    for rows in row_chunks(len(logits), logits[:1].nbytes):
-        part, at = logits[rows], (np.arange(rows.stop - rows.start), labels[rows])
-        part -= part.max(axis=1, keepdims=True)
-        target = part[at]
-        total = np.exp(part, out=part).sum(axis=1)
-        losses[rows] = np.log(total) - target
-        if weights is not None:
-            part *= (weights[rows] / total)[:, None]
-            part[at] -= weights[rows]
-    return losses
+def _kernel(hidden_TD, weight_VD, labels_T, token_weights_T, numerics, needs):
+    """(total, losses, (dhidden, dweight))."""
+    weights_T = np.ascontiguousarray(token_weights_T, np.float32)
+    total, losses_T, *gradients = library.call(
+        "linear_cross_entropy", hidden_TD, weight_VD, tensor(labels_T), tensor(weights_T),
+        *packed_head(weight_VD, numerics, needs[0]), *head_formats(numerics.recipe), LOSS_CHUNK,
+        *needs,
+    )  # fmt: skip
+    return total, view(losses_T), only(gradients, needs)
+
+
+def _plain(hidden_TD, weight_VD, labels_T, token_weights_T, numerics, needs):
+    """The same with Paddle and numpy."""
+    ones, weights_T = np.ones(len(labels_T), np.float32), np.asarray(token_weights_T)
+    upstream = (-weights_T, np.zeros_like(weights_T))
+    head = plain_head(
+        hidden_TD, weight_VD, labels_T, ones, numerics.recipe, LOSS_CHUNK, upstream, needs
+    )
+    losses_T = 0 - head.logprobs
+    total = (losses_T.astype(np.float64) * weights_T.astype(np.float64)).sum()
+    return paddle.to_tensor(total, dtype=hidden_TD.dtype), losses_T, head.gradients
 
 
 class _LinearCrossEntropy(PyLayer):
     @staticmethod
-    def forward(ctx, hidden_TD, weight_VD, labels_T, token_weights_T, losses_T, needs):
-        hidden = view(hidden_TD)
-        targets = np.flatnonzero(labels_T != NO_TARGET)
-        weights_T = token_weights_T.astype(hidden.dtype)
-        ctx.dhidden = paddle.zeros_like(hidden_TD) if needs[0] else None
-        ctx.dweight = paddle.zeros_like(weight_VD) if needs[1] else None
-        for start in range(0, len(targets), LOSS_CHUNK):
-            rows = targets[start : start + LOSS_CHUNK]
-            chunk_CD = tensor(hidden[rows])
-            logits_CV = paddle.matmul(chunk_CD, weight_VD, transpose_y=True)
-            weights_C = weights_T[rows] if any(needs) else None
-            losses_T[rows] = _losses_in_place(view(logits_CV), labels_T[rows], weights_C)
-            if ctx.dhidden is not None:
-                view(ctx.dhidden)[rows] = view(paddle.matmul(logits_CV, weight_VD))
-            if ctx.dweight is not None:
-                ctx.dweight.add_(paddle.matmul(logits_CV, chunk_CD, transpose_x=True))
-        total = np.dot(losses_T.astype(np.float64), token_weights_T.astype(np.float64))
-        return paddle.to_tensor(total, dtype=hidden_TD.dtype)
+    def forward(ctx, hidden_TD, weight_VD, labels_T, token_weights_T, numerics, needs, losses):
+        body = _kernel if library.available(hidden_TD) else _plain
+        total, losses_T, ctx.gradients = body(
+            hidden_TD, weight_VD, labels_T, token_weights_T, numerics, needs
+        )
+        losses.append(losses_T)
+        return total
 
     @staticmethod
     def backward(ctx, dtotal):
         scale = float(dtotal)
-        gradients = (ctx.dhidden, ctx.dweight)
         if scale == 1.0:  # the usual case: the total is what backward() was called on
-            return gradients
-        return tuple(None if gradient is None else gradient * scale for gradient in gradients)
+            return ctx.gradients
+        return tuple(None if gradient is None else gradient * scale for gradient in ctx.gradients)

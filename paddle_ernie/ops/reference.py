@@ -13,6 +13,38 @@ def linear(x_TI: np.ndarray, weight_IO: np.ndarray) -> np.ndarray:
     return x_TI @ weight_IO
 
 
+def to_bf16(x: np.ndarray) -> np.ndarray:
+    """Nearest number with 8 significant bits, ties to even, of float32's range; in float64."""
+    _, exponent = np.frexp(x)  # |x| in [1/2, 1) * 2^exponent
+    unit = np.ldexp(1.0, np.maximum(exponent - 8, -133))
+    rounded = np.rint(x.astype(np.float64) / unit) * unit
+    return np.where(np.abs(rounded) > 2.0**128 - 2.0**119, np.copysign(np.inf, x), rounded)
+
+
+def to_e4m3(x: np.ndarray) -> np.ndarray:
+    """Nearest number with 4 significant bits or multiple of 2^-9, at most 448; in float64."""
+    _, exponent = np.frexp(x)
+    unit = np.ldexp(1.0, np.maximum(exponent - 4, -9))
+    return np.clip(np.rint(x.astype(np.float64) / unit) * unit, -448, 448)
+
+
+def operand(
+    x: np.ndarray, format: str, block: tuple[int, int] = (1, 1), power_of_two: bool = False
+) -> np.ndarray:
+    """What a matrix product of this format multiplies by for `x`; `block`: of equal FP8 scale."""
+    if format == "fp32":
+        return x.astype(np.float64)
+    values = to_bf16(x)
+    if format == "bf16":
+        return values
+    for i in range(0, x.shape[0], block[0]):
+        for j in range(0, x.shape[1], block[1]):
+            part = values[i : i + block[0], j : j + block[1]]
+            scale = fp8_scale(part.astype(np.float32), power_of_two)
+            part[...] = to_e4m3(part.astype(np.float32) / scale) * np.float64(scale)
+    return values
+
+
 def grouped_linear(x_NI: np.ndarray, counts_E: np.ndarray, weight_EIO: np.ndarray) -> np.ndarray:
     """Row by row: which expert's group is it in, times that expert's weight."""
     experts_N = np.repeat(np.arange(len(counts_E)), counts_E)
@@ -97,3 +129,101 @@ def linear_cross_entropy(
     safe = np.where(labels_T == -100, 0, labels_T)
     losses = np.where(labels_T == -100, 0.0, log_total - logits[np.arange(len(safe)), safe])
     return float(losses @ token_weights_T), losses
+
+
+def add_rms_norm(
+    x_TD: np.ndarray, delta_TD: np.ndarray, weight_D: np.ndarray, eps: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """The sum, and its norm."""
+    total_TD = x_TD + delta_TD
+    return total_TD, rms_norm(total_TD, weight_D, eps)
+
+
+def embedding(ids_T: np.ndarray, weight_VD: np.ndarray) -> np.ndarray:
+    """Row by row."""
+    rows = [weight_VD[token] for token in ids_T]
+    return np.array(rows, weight_VD.dtype).reshape(len(ids_T), weight_VD.shape[1])
+
+
+def fp8_scale(block: np.ndarray, power_of_two: bool) -> np.float32:
+    """The scale of one block, of values already rounded to bf16."""
+    magnitudes = np.abs(block[~np.isnan(block)])
+    largest = np.float32(magnitudes.max(initial=0))
+    scale = np.maximum(largest / np.float32(448), np.float32(2.0**-126))
+    scale = scale if largest > 0 else np.float32(1)
+    if power_of_two and np.isfinite(scale):
+        fraction, exponent = np.frexp(scale)  # scale = fraction * 2^exponent, fraction in [1/2, 1)
+        exponent = exponent - 1 if fraction == 0.5 else exponent
+        scale = np.ldexp(np.float32(1), exponent)
+    return scale
+
+
+def adamw(
+    parameter: np.ndarray,
+    gradient: np.ndarray,
+    moments: tuple[np.ndarray, np.ndarray],
+    *,
+    step: int,
+    learning_rate: float,
+    betas: tuple[float, float],
+    epsilon: float,
+    weight_decay: float,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(parameter, first moment, second moment) after step number `step`, counted from 1."""
+    first = betas[0] * moments[0] + (1 - betas[0]) * gradient
+    second = betas[1] * moments[1] + (1 - betas[1]) * gradient**2
+    unbiased = first / (1 - betas[0] ** step), second / (1 - betas[1] ** step)
+    kept = parameter * (1 - learning_rate * weight_decay)
+    return kept - learning_rate * unbiased[0] / (np.sqrt(unbiased[1]) + epsilon), first, second
+
+
+def log_softmax_rows(logits_BV: np.ndarray, temperature: float | np.ndarray = 1.0) -> np.ndarray:
+    """log softmax(logits / temperature)."""
+    scaled = logits_BV / np.broadcast_to(temperature, len(logits_BV))[:, None]
+    scaled = scaled - scaled.max(axis=1, keepdims=True)
+    return scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
+
+
+def logprobs_of_logits(
+    logits_NV: np.ndarray, labels_N: np.ndarray, temperature: float | np.ndarray = 1.0
+) -> tuple[np.ndarray, np.ndarray]:
+    """(log-probability of each label, entropy), 0 where the label is -100; 0 log 0 is 0."""
+    log_p = log_softmax_rows(logits_NV, temperature)
+    p = np.exp(log_p)
+    entropies = -(p * np.where(p > 0, log_p, 0)).sum(axis=1)
+    chosen = log_p[np.arange(len(log_p)), np.where(labels_N == -100, 0, labels_N)]
+    has_target = labels_N != -100
+    return np.where(has_target, chosen, 0.0), np.where(has_target, entropies, 0.0)
+
+
+def token_logprobs(
+    hidden_TD: np.ndarray,
+    weight_VD: np.ndarray,
+    labels_T: np.ndarray,
+    temperature: float | np.ndarray = 1.0,
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same of logits = hidden @ weight^T."""
+    return logprobs_of_logits(hidden_TD @ weight_VD.T, labels_T, temperature)
+
+
+def token_logprobs_gradients(
+    hidden_TD: np.ndarray,
+    weight_VD: np.ndarray,
+    labels_T: np.ndarray,
+    temperature: float | np.ndarray,
+    dlogprobs_T: np.ndarray,
+    dentropies_T: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """(dhidden, dweight), token by token, by the Jacobian of softmax: diag(p) - p p^T."""
+    temperatures_T = np.broadcast_to(temperature, len(hidden_TD))
+    dhidden_TD, dweight_VD = np.zeros_like(hidden_TD), np.zeros_like(weight_VD)
+    for t in np.flatnonzero(labels_T != -100):
+        log_p = log_softmax_rows((weight_VD @ hidden_TD[t])[None], temperatures_T[t])[0]
+        p = np.exp(log_p)
+        dlogit = -dlogprobs_T[t] * p  # of -log p[label]: p - onehot
+        dlogit[labels_T[t]] += dlogprobs_T[t]
+        dlogit -= dentropies_T[t] * (np.diag(p) - np.outer(p, p)) @ (log_p + 1)
+        dlogit /= temperatures_T[t]
+        dhidden_TD[t] = dlogit @ weight_VD
+        dweight_VD += np.outer(dlogit, hidden_TD[t])
+    return dhidden_TD, dweight_VD
