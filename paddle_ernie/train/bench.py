@@ -28,6 +28,7 @@ from paddle_ernie.elastic.subnet import Subnet
 from paddle_ernie.models.cost import flops_per_token, memory_estimate
 from paddle_ernie.models.model import ErnieMoeModel
 from paddle_ernie.models.model_dir import model_arrays
+from paddle_ernie.ops.numerics import PRECISIONS
 from paddle_ernie.train.bench_records import (
     CheckpointSpeed,
     LoaderShare,
@@ -40,8 +41,8 @@ from paddle_ernie.train.machine import peak_resident_bytes
 from paddle_ernie.train.optimizer import AdamW, trainable_parameters
 from paddle_ernie.train.step import Stepper
 
+LEARNING_RATE = 1e-4
 WARMUP_STEPS = 2  # first steps allocate memory and start threads
-DOCUMENTS_PER_ROW = 2
 SUBNETS: dict[str, SubnetSpec] = {
     "full": SubnetSpec(),
     "top-1": SubnetSpec(top_k=1),
@@ -74,6 +75,7 @@ class Shapes:
     seq_len: int = 256
     steps: int = 5
     """Timed steps."""
+    documents_per_row: int = 2
 
     @property
     def train(self) -> TrainConfig:
@@ -175,10 +177,10 @@ def memory_process(request: str) -> None:
     stepper = make_stepper(shapes.model, shapes)
     batch = random_batch(shapes)
     for _ in range(WARMUP_STEPS + shapes.steps):
-        stepper.train_step(batch, 1e-4)
+        stepper.train_step(batch, LEARNING_RATE)
     copies = [np.array(array) for array in model_arrays(stepper.model).values()]
     copies += [np.array(array) for array in stepper.optimizer.state().values()]
-    stepper.train_step(batch, 1e-4)
+    stepper.train_step(batch, LEARNING_RATE)
     sys.stdout.write(f"{peak_resident_bytes()}\n")
 
 
@@ -195,29 +197,40 @@ def bench_loader(loader: TrainLoader, shapes: Shapes, batches: int = 50) -> Load
 def time_steps(model: ModelConfig, shapes: Shapes, subnet: Subnet | None = None) -> float:
     """Median seconds of a training step; every row runs `subnet`, or the full model."""
     stepper = make_stepper(model, shapes, subnet)
-    batch = random_batch(shapes)
+    return statistics.median(step_seconds(stepper, random_batch(shapes), shapes.steps))
+
+
+def step_seconds(stepper: Stepper, batch: Batch, steps: int) -> list[float]:
+    """Seconds of each of `steps` steps, after some that are not counted."""
     for _ in range(WARMUP_STEPS):
-        stepper.train_step(batch, 1e-4)
-    return statistics.median(
-        _time(lambda: stepper.train_step(batch, 1e-4)) for _ in range(shapes.steps)
-    )
+        stepper.train_step(batch, LEARNING_RATE)
+    return [_time(lambda: stepper.train_step(batch, LEARNING_RATE)) for _ in range(steps)]
 
 
-def make_stepper(model: ModelConfig, shapes: Shapes, subnet: Subnet | None = None) -> Stepper:
+def make_stepper(
+    model: ModelConfig, shapes: Shapes, subnet: Subnet | None = None, format_name: str = "fp32"
+) -> Stepper:
     """A new model and optimizer; `subnet` instead of sampled ones."""
-    network = ErnieMoeModel(model)
+    network = make_network(model, format_name)
     optimizer = AdamW(trainable_parameters(network), shapes.train)
     return Stepper(network, optimizer, shapes.train, seed=0, space=None, subnet=subnet)
 
 
+def make_network(model: ModelConfig, format_name: str) -> ErnieMoeModel:
+    """A new model whose products run in fp32, bf16 or fp8."""
+    network = ErnieMoeModel(model)
+    network.recipe = PRECISIONS[format_name]
+    return network
+
+
 def random_batch(shapes: Shapes, seed: int = 0) -> Batch:
-    """Rows of random tokens, two documents each."""
+    """Rows of random tokens."""
     rng = np.random.default_rng(seed)
     B, S = shapes.rows, shapes.seq_len
     vocab = shapes.model.vocab_size
     assert vocab is not None, "a benchmark model has a vocab_size"
     input_ids_BS = rng.integers(0, vocab, (B, S), np.int64)
-    length = -(-S // DOCUMENTS_PER_ROW)
+    length = -(-S // shapes.documents_per_row)
     doc_ids_BS = np.tile(np.arange(S, dtype=np.int32) // length, (B, 1))
     labels_BS = np.roll(input_ids_BS, -1, axis=1)
     labels_BS[:, length - 1 :: length] = IGNORE_LABEL

@@ -6,7 +6,7 @@ import json
 import pytest
 from rich.console import Console
 
-from paddle_ernie.bench import Result, show, to_json
+from paddle_ernie.bench.results import Result, fill, show, to_json
 from paddle_ernie.monitor.tables import Column, Table
 
 
@@ -20,6 +20,14 @@ def test_figures_are_shown_and_saved_with_the_machine() -> None:
     assert saved["speed"] == {"reading": 12.5}
     assert saved["bench"] == "data" and saved["machine"]["threads"] == 2
     assert saved["machine"]["python"]
+
+
+def test_a_page_takes_the_tables_it_has_room_for() -> None:
+    table = Table("Speed", (Column("MB/s"),), [(12.5,)])
+    page = "# Speed\n<!-- a -->\nold\n<!-- /a -->\nrest <!-- b -->\n"
+    filled = fill(page, [Result(name, table, {}) for name in "abc"])
+    assert filled == f"# Speed\n<!-- a -->\n{table.to_markdown()}\n<!-- /a -->\nrest <!-- b -->\n"
+    assert fill(filled, [Result("a", table, {})]) == filled
 
 
 @pytest.mark.slow

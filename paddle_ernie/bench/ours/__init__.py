@@ -1,0 +1,1 @@
+"""Our side of the comparisons: `python -m paddle_ernie.bench.ours`."""
