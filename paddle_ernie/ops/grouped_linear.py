@@ -11,14 +11,51 @@ import numpy as np
 import paddle
 from paddle.autograd import PyLayer
 
+from paddle_ernie.ops import library, products
 from paddle_ernie.ops.arrays import empty, tensor, view, wanted
+from paddle_ernie.ops.numerics import Numerics
 
 
 def grouped_linear(
-    x_NI: paddle.Tensor, counts_E: np.ndarray, weight_EIO: paddle.Tensor
+    x_NI: paddle.Tensor,
+    counts_E: np.ndarray,
+    weight_EIO: paddle.Tensor,
+    numerics: Numerics | None = None,
 ) -> paddle.Tensor:
     """Row n of expert e's group times weight[e]; `counts_E` are the group sizes, in order."""
-    return _GroupedLinear.apply(x_NI, weight_EIO, counts_E)
+    return _GroupedLinear.apply(x_NI, weight_EIO, counts_E, numerics or Numerics())
+
+
+class _GroupedLinear(PyLayer):
+    @staticmethod
+    def forward(ctx, x_NI, weight_EIO, counts_E, numerics):
+        ctx.save_for_backward(x_NI, weight_EIO)
+        ctx.wanted = wanted(x_NI, weight_EIO)
+        ctx.counts, ctx.numerics = np.ascontiguousarray(counts_E, np.int64), numerics
+        if library.available(x_NI):
+            return products.forward(x_NI, ctx.counts, weight_EIO, False, numerics)
+        recipe = numerics.recipe
+        return _by_group(
+            x_NI, weight_EIO, ctx.counts, False, recipe.forward, recipe.power_of_two_scales
+        )
+
+    @staticmethod
+    def backward(ctx, dy_NO):
+        x_NI, weight_EIO = ctx.saved_tensor()
+        counts, recipe = ctx.counts, ctx.numerics.recipe
+        dx_NI = dweight_EIO = None
+        kernels, scales = library.available(dy_NO), recipe.power_of_two_scales
+        if ctx.wanted[0]:
+            if kernels:
+                dx_NI = products.dgrad(dy_NO, counts, weight_EIO, False, ctx.numerics)
+            else:
+                dx_NI = _by_group(dy_NO, weight_EIO, counts, True, recipe.dgrad, scales)
+        if ctx.wanted[1]:
+            if kernels:
+                dweight_EIO = products.wgrad(x_NI, dy_NO, counts, recipe)
+            else:
+                dweight_EIO = _weight_gradients(x_NI, dy_NO, counts, recipe.wgrad, scales)
+        return dx_NI, dweight_EIO
 
 
 def _groups(counts_E: np.ndarray) -> list[tuple[int, slice]]:
@@ -30,38 +67,41 @@ def _groups(counts_E: np.ndarray) -> list[tuple[int, slice]]:
     ]
 
 
-def _multiply(a: np.ndarray, b: np.ndarray, out: np.ndarray, **flags: bool) -> None:
-    """out = a @ b by Paddle. The copy into `out` costs less than concatenating at the end."""
-    out[...] = view(paddle.matmul(tensor(a), tensor(b), **flags))
+def _by_group(
+    x_NI: paddle.Tensor,
+    weight_EIO: paddle.Tensor,
+    counts_E: np.ndarray,
+    transposed: bool,
+    format: str,
+    power_of_two: bool,
+) -> paddle.Tensor:
+    """Without the library: x @ weight, or x @ weight^T if `transposed`, group by group."""
+    y_NO = empty((x_NI.shape[0], weight_EIO.shape[1 if transposed else 2]), x_NI)
+    x, weight, y = view(x_NI), view(weight_EIO), view(y_NO)
+    for expert, rows in _groups(counts_E):
+        left, right = tensor(x[rows]), tensor(weight[expert])
+        y[rows] = view(
+            products.plain(left, right, format, power_of_two, transpose_right=transposed)
+        )
+    return y_NO
 
 
-class _GroupedLinear(PyLayer):
-    @staticmethod
-    def forward(ctx, x_NI, weight_EIO, counts_E):
-        y_NO = empty((x_NI.shape[0], weight_EIO.shape[2]), x_NI)
-        x, weight, y = view(x_NI), view(weight_EIO), view(y_NO)
-        ctx.groups = _groups(counts_E)
-        for expert, rows in ctx.groups:
-            _multiply(x[rows], weight[expert], y[rows])
-        ctx.save_for_backward(x_NI, weight_EIO)
-        ctx.wanted = wanted(x_NI, weight_EIO)
-        return y_NO
-
-    @staticmethod
-    def backward(ctx, dy_NO):
-        x_NI, weight_EIO = ctx.saved_tensor()
-        x, weight, dy = view(x_NI), view(weight_EIO), view(dy_NO)
-        dx_NI = dweight_EIO = None
-        if ctx.wanted[0]:
-            dx_NI = empty(x_NI.shape, x_NI)
-            dx = view(dx_NI)
-            for expert, rows in ctx.groups:
-                _multiply(dy[rows], weight[expert], dx[rows], transpose_y=True)
-        if ctx.wanted[1]:
-            dweight_EIO = empty(weight_EIO.shape, weight_EIO)
-            dweight, idle = view(dweight_EIO), np.ones(len(weight), bool)
-            for expert, rows in ctx.groups:
-                _multiply(x[rows], dy[rows], dweight[expert], transpose_x=True)
-                idle[expert] = False
-            dweight[idle] = 0
-        return dx_NI, dweight_EIO
+def _weight_gradients(
+    x_NI: paddle.Tensor,
+    dy_NO: paddle.Tensor,
+    counts_E: np.ndarray,
+    format: str,
+    power_of_two: bool,
+) -> paddle.Tensor:
+    """Without the library: x^T dy, group by group; zero for empty groups."""
+    x, dy = view(x_NI), view(dy_NO)
+    dweight_EIO = paddle.zeros([len(counts_E), x.shape[1], dy.shape[1]], x_NI.dtype)
+    dweight = view(dweight_EIO)
+    for expert, rows in _groups(counts_E):
+        left, right = tensor(x[rows]), tensor(dy[rows])
+        dweight[expert] = view(
+            products.plain(
+                left, right, format, power_of_two, transpose_left=True, right_is_weight=False
+            )
+        )
+    return dweight_EIO
