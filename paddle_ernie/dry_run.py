@@ -19,6 +19,7 @@ from paddle_ernie.config.elastic import ElasticConfig
 from paddle_ernie.config.inputs import input_faults
 from paddle_ernie.config.loader import dump_yaml
 from paddle_ernie.config.model import ModelConfig
+from paddle_ernie.config.precision import PrecisionConfig
 from paddle_ernie.config.source import dotted
 from paddle_ernie.config.stages import (
     ExtractChoice,
@@ -111,7 +112,7 @@ def plan(config: StageConfig) -> list[StagePlan]:
         source = config.init_from
         model = _with_vocab(config.model, config.data) if config.model else _model_of(source)
         missing = f"sizes are known once the model directory {source} exists"
-        return [_training_plan(name, config, model, config.data, missing)]
+        return [_training_plan(name, config, model, config.data, config.precision, missing)]
     assert isinstance(config, ExtractConfig), "every stage of STAGES is handled"
     model = _model_of(config.init_from)
     missing = f"sizes are known once the model directory {config.init_from} exists"
@@ -122,19 +123,22 @@ def _pipeline_plans(config: PipelineConfig) -> list[StagePlan]:
     plans: list[StagePlan] = []
     models: dict[str, ModelConfig | None] = {}
     for step in config.stages:
-        stage, models[step.name] = _step_plan(step, config.data, models)
+        stage, models[step.name] = _step_plan(step, config.data, config.precision, models)
         plans.append(stage)
     return plans
 
 
 def _step_plan(
-    step: PipelineStep, data: DataConfig, models: dict[str, ModelConfig | None]
+    step: PipelineStep,
+    data: DataConfig,
+    precision: PrecisionConfig,
+    models: dict[str, ModelConfig | None],
 ) -> tuple[StagePlan, ModelConfig | None]:
     """The plan of a step, and the model it leaves behind."""
     if isinstance(step, PretrainStep):
         model = _with_vocab(step.model, data) if step.model else models[step.init_from or ""]
         missing = f"sizes are known after stage {step.init_from}"
-        return _training_plan(step.name, step, model, data, missing), model
+        return _training_plan(step.name, step, model, data, precision, missing), model
     if isinstance(step, ExtractStep):
         missing = f"sizes are known after stage {step.init_from}"
         return _extraction_plan(step.name, step.extract, models[step.init_from], missing)
@@ -146,11 +150,12 @@ def _training_plan(
     stage: PretrainConfig | PretrainStep,
     model: ModelConfig | None,
     data: DataConfig,
+    precision: PrecisionConfig,
     missing: str,
 ) -> StagePlan:
     if model is None:
         return StagePlan(name, "pretrain", note=missing)
-    cost = training_cost(model, stage.train, stage.elastic, data.max_seq_len)
+    cost = training_cost(model, stage.train, stage.elastic, data.max_seq_len, precision)
     return StagePlan(name, "pretrain", parameter_counts(model), training=cost)
 
 
@@ -176,7 +181,11 @@ def _extraction_plan(
 
 
 def training_cost(
-    model: ModelConfig, train: TrainConfig, elastic: ElasticConfig | None, seq_len: int
+    model: ModelConfig,
+    train: TrainConfig,
+    elastic: ElasticConfig | None,
+    seq_len: int,
+    precision: PrecisionConfig,
 ) -> TrainingCost:
     """Work and memory of training `model` as `train` says on rows of `seq_len` tokens."""
     return TrainingCost(
@@ -187,7 +196,7 @@ def training_cost(
         ),
         tokens_per_step=train.global_batch_size * seq_len,
         steps=train.max_steps,
-        memory=memory_estimate(model, train, seq_len),
+        memory=memory_estimate(model, train, seq_len, precision),
     )
 
 

@@ -55,6 +55,7 @@ def run_stage(config: StageConfig, options: RunOptions) -> None:
     folder, started = config.run.output_dir, time.monotonic()
     _say(options, f"{config.stage} in {folder}, {threads} thread{'s' if threads > 1 else ''}")
     import_paddle()
+    compile_operators()
     with stop_on_signals(options.stop):
         STAGE_RUNNERS[config.stage](config, options)
     _say(options, f"done in {duration(time.monotonic() - started)}; everything is in {folder}")
@@ -164,6 +165,13 @@ def import_paddle() -> None:
         sys.stderr.writelines(
             line for line in lines if not any(notice in line for notice in IMPORT_NOTICES)
         )
+
+
+def compile_operators() -> None:
+    """Before anything is timed: the first run on a machine compiles for up to a minute."""
+    from paddle_ernie.ops import library
+
+    library.loaded()
 
 
 def _has_header(path: Path) -> bool:

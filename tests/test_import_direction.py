@@ -36,6 +36,10 @@ WITHOUT_MODULE = frozenset(
         "test_docs.py",
         "test_import_direction.py",
         "monitor/test_package.py",
+        "ops/test_sanitizers.py",
+        "ops/test_cuda.py",
+        "ops/test_vec.py",
+        "ops/test_gemm.py",
         "elastic/test_package.py",
     }
 )

@@ -36,11 +36,14 @@ def main() -> int:
     prompt = _read_stdin() if arguments.prompt == "-" else arguments.prompt
     # Tensors and Paddle come after the threads are set, and after the options were understood.
     import_paddle()
+    from paddle_ernie.ops.numerics import PRECISIONS
+
     from paddle_ernie.data.tokenizer import Tokenizer
     from paddle_ernie.models.decoding import generate
     from paddle_ernie.models.model_dir import load_model_dir
 
     model = load_model_dir(arguments.model)
+    model.recipe = PRECISIONS[arguments.precision]
     tokenizer = Tokenizer.load(arguments.model)
     prompt_ids = tokenizer.encode(prompt) or [tokenizer.bos_id]
     ids = generate(
@@ -124,6 +127,12 @@ def _parser() -> argparse.ArgumentParser:
         help="experts per token (default: the model's)",
     )
     add("--subnet", metavar="SPEC", help="run a sub-model, e.g. layers=4,experts=8,top_k=1")
+    add(
+        "--precision",
+        choices=("fp32", "bf16", "fp8"),
+        default="fp32",
+        help="operands of matrix products (default: %(default)s)",
+    )
     add("--threads", type=whole_number(1), help="threads (default: every core)")
     return parser
 

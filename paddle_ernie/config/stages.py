@@ -14,6 +14,7 @@ from paddle_ernie.config.base import Section, UserPath, key_fault
 from paddle_ernie.config.data import DataConfig
 from paddle_ernie.config.elastic import ElasticConfig, SubnetSpec
 from paddle_ernie.config.model import ModelConfig
+from paddle_ernie.config.precision import PrecisionConfig
 from paddle_ernie.config.run import RunConfig
 from paddle_ernie.config.train import CheckpointConfig, EvalConfig, MonitorConfig, TrainConfig
 
@@ -33,6 +34,8 @@ class PretrainConfig(Section):
     """Sources, tokenizer and packing."""
     train: TrainConfig
     """Length, batch, optimizer and schedule."""
+    precision: PrecisionConfig = PrecisionConfig()
+    """Rounding of matrix products: fp32, bf16 or FP8."""
     elastic: ElasticConfig | None = None
     """Sample sub-models per row; null trains the full model only."""
     checkpoint: CheckpointConfig = CheckpointConfig()
@@ -91,6 +94,8 @@ class ExtractConfig(Section):
     """Model directory of the elastic model."""
     data: DataConfig
     """Calibration text."""
+    precision: PrecisionConfig = PrecisionConfig()
+    """Rounding of matrix products: fp32, bf16 or FP8."""
     extract: ExtractChoice
     """Which sub-model, and how its experts are chosen."""
 
@@ -112,7 +117,8 @@ class TokenizerStep(Section):
 
 
 class PretrainStep(Section):
-    """A `pretrain` stage of a pipeline; run, data and monitor come from the pipeline."""
+    """A `pretrain` stage of a pipeline; run, data, precision and monitor come from the
+    pipeline."""
 
     kind: Literal["pretrain"]
     """Language-model training."""
@@ -196,6 +202,8 @@ class PipelineConfig(Section):
     """Folder, seed, threads."""
     data: DataConfig
     """Sources, tokenizer and packing."""
+    precision: PrecisionConfig = PrecisionConfig()
+    """Rounding of matrix products: fp32, bf16 or FP8."""
     monitor: MonitorConfig = MonitorConfig()
     """What is logged, and how often."""
     stages: list[PipelineStep] = Field(min_length=1)

@@ -70,7 +70,7 @@ def measure_importance(
 
 def mean_loss(model: ErnieMoeModel, batches: Sequence[CalibrationRows], subnet: Subnet) -> float:
     """Nats per target of `subnet` on all batches."""
-    nats, targets = 0.0, 0
+    nats, targets, numerics = 0.0, 0, model.numerics()
     with paddle.no_grad():
         for rows in batches:
             output = model.loss(
@@ -80,6 +80,7 @@ def mean_loss(model: ErnieMoeModel, batches: Sequence[CalibrationRows], subnet: 
                 rows.position_ids,
                 plan=uniform_plan(subnet, len(rows.input_ids), model.config),
                 denominator=1.0,
+                numerics=numerics,
             )
             nats += float(output.token_loss.sum(dtype=np.float64))
             targets += int((rows.labels >= 0).sum())

@@ -31,11 +31,12 @@ class Attention(paddle.nn.Layer):
         """[T, D] -> [T, D], with T = rows * S tokens."""
         T, S = x_TD.shape[0], rows.seq_len
         heads = self.num_heads + 2 * self.num_kv_heads
-        qkv = linear(x_TD, self.qkv_proj).reshape([T, heads, self.head_dim])
+        qkv = linear(x_TD, self.qkv_proj, rows.numerics).reshape([T, heads, self.head_dim])
         qkv = rope(qkv, rows.rotations, self.num_heads + self.num_kv_heads)
         qkv_BSNd = qkv.reshape([T // S, S, heads, self.head_dim])
+        format = rows.numerics.recipe.high.forward
         if cache is None:
-            out = attention(qkv_BSNd, rows.doc_ids, self.num_heads, self.num_kv_heads)
+            out = attention(qkv_BSNd, rows.doc_ids, self.num_heads, self.num_kv_heads, format)
         else:
-            out = cache.attend(qkv_BSNd, self.num_heads)
-        return linear(out.reshape([T, -1]), self.o_proj)
+            out = cache.attend(qkv_BSNd, self.num_heads, format)
+        return linear(out.reshape([T, -1]), self.o_proj, rows.numerics)

@@ -11,7 +11,8 @@ from paddle_ernie.models.moe import MoE
 from paddle_ernie.models.plan import ExpertGroup
 from paddle_ernie.models.rows import RowInputs
 from paddle_ernie.models.stats import RouterRecorder
-from paddle_ernie.ops.rms_norm import rms_norm
+from paddle_ernie.ops.add import add
+from paddle_ernie.ops.rms_norm import add_rms_norm, rms_norm
 
 
 class Block(paddle.nn.Layer):
@@ -41,9 +42,8 @@ class Block(paddle.nn.Layer):
     ) -> tuple[paddle.Tensor, paddle.Tensor | None]:
         """(hidden states of the given rows, their summed balance loss or None)."""
         normed = rms_norm(x_TD, self.input_layernorm, self.eps)
-        x_TD = x_TD + self.self_attn(normed, rows, cache)
-        normed = rms_norm(x_TD, self.post_attention_layernorm, self.eps)
+        attended = self.self_attn(normed, rows, cache)
+        x_TD, normed = add_rms_norm(x_TD, attended, self.post_attention_layernorm, self.eps)
         if not self.is_moe:
-            return x_TD + self.mlp(normed), None
-        output, balance_sum = self.mlp(normed, groups, rows.seq_len, recorder, balance)
-        return x_TD + output, balance_sum
+            return add(x_TD, self.mlp(normed, rows.numerics)), None
+        return self.mlp(normed, x_TD, groups, rows, recorder, balance)

@@ -12,17 +12,20 @@ from typing import Protocol
 
 from paddle_ernie.config.elastic import ElasticConfig
 from paddle_ernie.config.model import NUM_PROJECTIONS_PER_MLP, ModelConfig
+from paddle_ernie.config.precision import PrecisionConfig
 from paddle_ernie.config.train import TrainConfig
 
 FLOAT_BYTES = 4  # everything on a CPU is fp32
 INDEX_FLOATS = 2  # an int64 index takes the room of two floats
 ADAM_MOMENTS = 2
+PACKED_FORMS = 2  # of each weight: for the forward product, and for the gradient of activations
+BF16_BYTES = 2  # of a packed weight in bf16 and FP8, where a processor multiplies such pairs
 SNAPSHOT_COPIES = 1 + ADAM_MOMENTS  # weights and both moments, copied for the writing thread
 
 FRAMEWORK_BYTES = 315e6  # Python with Paddle imported, first operators run (299 MiB resident)
 DATA_BYTES = 60e6  # tokenizer, mapped corpus pages, batches, monitor, plots
 LOSS_CHUNK = (
-    2048  # tokens whose logits exist at a time; ops.linear_cross_entropy has the same number
+    512  # tokens whose logits exist at a time; ops.linear_cross_entropy has the same number
 )
 LOGIT_COPIES = 1  # logits turn into their own gradient in place
 BACKWARD_SHARE = 0.5  # gradients of a layer's activations, as a share of these, alive at a time
@@ -82,6 +85,8 @@ class MemoryEstimate:
     """One micro-batch, kept for the backward pass."""
     logits: float
     """One chunk of the loss."""
+    packed: float
+    """Weights rounded and laid out for matrix products, made once per step."""
     checkpoint: float
     """Copy of weights and moments that is written in the background."""
 
@@ -161,9 +166,16 @@ def elastic_flops_per_token(config: ModelConfig, elastic: ElasticConfig, seq_len
     return without_layers + kept * (whole - without_layers)
 
 
-def memory_estimate(config: ModelConfig, train: TrainConfig, seq_len: int) -> MemoryEstimate:
+def memory_estimate(
+    config: ModelConfig,
+    train: TrainConfig,
+    seq_len: int,
+    precision: PrecisionConfig | None = None,
+) -> MemoryEstimate:
     """Peak memory of a training process of the full model; sampled sub-models need less."""
     weights = FLOAT_BYTES * float(parameter_counts(config).total)
+    is_fp32 = precision is None or precision.dtype == "fp32"
+    packed_bytes = FLOAT_BYTES if is_fp32 else BF16_BYTES
     tokens = train.micro_rows * seq_len
     return MemoryEstimate(
         framework=FRAMEWORK_BYTES,
@@ -173,8 +185,17 @@ def memory_estimate(config: ModelConfig, train: TrainConfig, seq_len: int) -> Me
         optimizer=ADAM_MOMENTS * weights,
         activations=FLOAT_BYTES * tokens * _activations_per_token(config, train.recompute),
         logits=FLOAT_BYTES * _loss_floats(config, tokens),
+        packed=packed_bytes * _packed_floats(config, train),
         checkpoint=SNAPSHOT_COPIES * weights,
     )
+
+
+def _packed_floats(config: ModelConfig, train: TrainConfig) -> float:
+    """Kept for all micro-batches of a step; a single one packs weight by weight."""
+    if train.micro_rows < train.global_batch_size:
+        return float(PACKED_FORMS * parameter_counts(config).total)
+    experts = config.moe_num_experts * 2 * config.hidden_size * config.moe_intermediate_size
+    return float(max(experts, config.hidden_size * _vocab(config)))
 
 
 def _loss_floats(config: ModelConfig, tokens: int) -> float:

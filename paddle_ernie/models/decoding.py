@@ -82,13 +82,18 @@ class _Decoder:
     def __init__(self, model: ErnieMoeModel, plan: ForwardPlan | None, capacity: int) -> None:
         self._model = model
         self._plan = plan
+        self._numerics = model.numerics()  # weights do not change while a text is written
         self._cache = KVCache(model.config.num_hidden_layers, capacity)
 
     def __call__(self, new_ids: list[int]) -> np.ndarray:
         # Not around the generator's yields: the caller's code would run without gradients.
         with paddle.no_grad():
             logits = self._model.logits(
-                np.array([new_ids], np.int64), plan=self._plan, cache=self._cache, last_only=True
+                np.array([new_ids], np.int64),
+                plan=self._plan,
+                cache=self._cache,
+                last_only=True,
+                numerics=self._numerics,
             )
         return view(logits)[0, 0]
 

@@ -4,6 +4,7 @@ import paddle
 
 from paddle_ernie.models.init import parameter
 from paddle_ernie.ops.linear import linear
+from paddle_ernie.ops.numerics import Numerics
 from paddle_ernie.ops.swiglu import swiglu
 
 
@@ -15,6 +16,7 @@ class MLP(paddle.nn.Layer):
         self.gate_up_proj = parameter(self, hidden_size, 2 * width)
         self.down_proj = parameter(self, width, hidden_size)
 
-    def forward(self, x_TD: paddle.Tensor) -> paddle.Tensor:
+    def forward(self, x_TD: paddle.Tensor, numerics: Numerics) -> paddle.Tensor:
         """[T, D] -> [T, D]."""
-        return linear(swiglu(linear(x_TD, self.gate_up_proj)), self.down_proj)
+        hidden = swiglu(linear(x_TD, self.gate_up_proj, numerics))
+        return linear(hidden, self.down_proj, numerics)

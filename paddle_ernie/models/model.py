@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import paddle
-from paddle.nn.functional import embedding
 
 from paddle_ernie.config.model import ModelConfig
 from paddle_ernie.models.block import Block
@@ -25,9 +24,10 @@ from paddle_ernie.models.plan import ForwardPlan, full_plan
 from paddle_ernie.models.rows import RowInputs
 from paddle_ernie.models.runner import LayerRunner
 from paddle_ernie.models.stats import RouterRecorder, RouterStats
-from paddle_ernie.ops.arrays import tensor
+from paddle_ernie.ops.embedding import embedding
 from paddle_ernie.ops.linear import linear_transposed
 from paddle_ernie.ops.linear_cross_entropy import linear_cross_entropy
+from paddle_ernie.ops.numerics import FP32, Numerics, PackCache
 from paddle_ernie.ops.rms_norm import rms_norm
 from paddle_ernie.ops.rope import rope_rotations
 
@@ -58,6 +58,8 @@ class ErnieMoeModel(paddle.nn.Layer):
         super().__init__()
         assert config.vocab_size is not None, "vocab_size must be set before the model is built"
         self.config = config
+        self.recipe = FP32
+        """How matrix products are rounded; every forward pass follows it."""
         V, D = config.vocab_size, config.hidden_size
         self.embed_tokens = parameter(self, V, D)
         self.layers = paddle.nn.LayerList(
@@ -82,18 +84,20 @@ class ErnieMoeModel(paddle.nn.Layer):
         mtp_denominator: float | None = None,
         balance_weight: float = 0.0,
         recompute: bool = False,
+        numerics: Numerics | None = None,
     ) -> LossOutput:
         """Losses of a batch; all arrays [B, S].
 
         `denominator` is the number of targets of the whole optimizer step, so that micro-batches
-        add up; `mtp_denominator` (default: the same) that of the prediction block.
+        add up; `mtp_denominator` (default: the same) that of the prediction block. `numerics`
+        (default: the model's recipe) keeps packed weights between calls; see `numerics`.
         """
-        rows, recorder = self._row_inputs(doc_ids, position_ids), RouterRecorder()
+        rows, recorder = self._row_inputs(doc_ids, position_ids, numerics), RouterRecorder()
         runner = LayerRunner(
             rows, recorder=recorder, balance=balance_weight > 0, recompute=recompute
         )
         hidden_BSD = self._run_layers(input_ids, plan, runner)
-        total, token_loss = self._head_loss(hidden_BSD, labels, 1 / denominator)
+        total, token_loss = self._head_loss(hidden_BSD, labels, 1 / denominator, rows.numerics)
         balance_loss, mtp_loss_sum = 0.0, 0.0
         if runner.balance_sums:
             balance = paddle.add_n(runner.balance_sums) / len(input_ids)
@@ -115,29 +119,44 @@ class ErnieMoeModel(paddle.nn.Layer):
         plan: ForwardPlan | None = None,
         cache: KVCache | None = None,
         last_only: bool = False,
+        numerics: Numerics | None = None,
     ) -> paddle.Tensor:
         """[B, S, V], or [B, 1, V] of the last position. With a cache, `input_ids` continue it."""
         B, S = input_ids.shape
         if position_ids is None:
             first = cache.length if cache is not None else 0
             position_ids = np.broadcast_to(np.arange(first, first + S), (B, S))
-        runner = LayerRunner(self._row_inputs(doc_ids, position_ids), cache=cache)
+        rows = self._row_inputs(doc_ids, position_ids, numerics)
+        runner = LayerRunner(rows, cache=cache)
         hidden_BSD = self._run_layers(input_ids, plan, runner)
         if cache is not None:
             cache.length += S
         if last_only:
             hidden_BSD = hidden_BSD[:, -1:]
-        logits = linear_transposed(self._normed(hidden_BSD), self._head_weight())
+        logits = linear_transposed(
+            self._normed(hidden_BSD), self._head_weight(), rows.numerics.high
+        )
         return logits.reshape([*hidden_BSD.shape[:2], self.config.vocab_size])
+
+    def numerics(self, *, keep: bool = True) -> Numerics:
+        """For forward passes between which no weight changes: weights are packed once.
+
+        `keep` False is for a single one, and saves the memory of the packed weights.
+        """
+        return Numerics(self.recipe, PackCache(keep=keep))
 
     def correction_biases(self) -> dict[int, paddle.Tensor]:
         """Layer index -> fp32 [E] parameter without gradient, for load balancing."""
         return {i: self.layers[i].mlp.correction_bias for i in self.config.moe_layers}
 
-    def _row_inputs(self, doc_ids: np.ndarray | None, position_ids: np.ndarray) -> RowInputs:
+    def _row_inputs(
+        self, doc_ids: np.ndarray | None, position_ids: np.ndarray, numerics: Numerics | None
+    ) -> RowInputs:
         theta, width = self.config.rope_theta, self.config.dim_per_head
         rotations = rope_rotations(position_ids.reshape(-1), width, theta)
-        return RowInputs(doc_ids, rotations, position_ids.shape[1])
+        return RowInputs(
+            doc_ids, rotations, position_ids.shape[1], numerics or self.numerics(keep=False)
+        )
 
     def _run_layers(
         self, input_ids: np.ndarray, plan: ForwardPlan | None, runner: LayerRunner
@@ -153,7 +172,8 @@ class ErnieMoeModel(paddle.nn.Layer):
         return hidden_BSD
 
     def _embed(self, ids_BS: np.ndarray) -> paddle.Tensor:
-        return embedding(tensor(np.ascontiguousarray(ids_BS, np.int64)), self.embed_tokens)
+        embedded_TD = embedding(ids_BS.reshape(-1), self.embed_tokens)
+        return embedded_TD.reshape([*ids_BS.shape, self.config.hidden_size])
 
     def _head_weight(self) -> paddle.Tensor:
         return self.embed_tokens if self.lm_head is None else self.lm_head
@@ -163,12 +183,12 @@ class ErnieMoeModel(paddle.nn.Layer):
         return rms_norm(flat_TD, self.norm, self.config.rms_norm_eps)
 
     def _head_loss(
-        self, hidden_BSD: paddle.Tensor, labels: np.ndarray, weight: float
+        self, hidden_BSD: paddle.Tensor, labels: np.ndarray, weight: float, numerics: Numerics
     ) -> tuple[paddle.Tensor, np.ndarray]:
         """(weight * sum of the losses, loss of each token [B, S])."""
         weights_T = np.full(labels.size, weight, np.float32)
         total, losses_T = linear_cross_entropy(
-            self._normed(hidden_BSD), self._head_weight(), labels.reshape(-1), weights_T
+            self._normed(hidden_BSD), self._head_weight(), labels.reshape(-1), weights_T, numerics
         )
         return total, losses_T.reshape(labels.shape)
 
@@ -189,5 +209,5 @@ class ErnieMoeModel(paddle.nn.Layer):
         predicted = runner.run_block(
             lambda hidden, following: self.mtp(hidden, following, runner.rows), hidden_TD, next_TD
         )
-        total, losses = self._head_loss(predicted, next_labels, weight)
+        total, losses = self._head_loss(predicted, next_labels, weight, runner.rows.numerics)
         return total, float(losses.sum(dtype=np.float64))

@@ -17,11 +17,14 @@ from paddle_ernie.config.model import ModelConfig
 from paddle_ernie.models.init import parameter
 from paddle_ernie.models.mlp import MLP
 from paddle_ernie.models.plan import ExpertGroup
+from paddle_ernie.models.rows import RowInputs
 from paddle_ernie.models.stats import RouterRecorder, RouterStats, mean_entropy
 from paddle_ernie.ops.arrays import tensor, view
 from paddle_ernie.ops.grouped_linear import grouped_linear
+from paddle_ernie.ops.linear import linear_transposed
+from paddle_ernie.ops.numerics import Numerics
 from paddle_ernie.ops.permute import dispatch, permute, unpermute
-from paddle_ernie.ops.router import router_probabilities, routing_weights, select_experts
+from paddle_ernie.ops.router import Routing, route
 from paddle_ernie.ops.swiglu import swiglu
 
 
@@ -45,30 +48,35 @@ class MoE(paddle.nn.Layer):
     def forward(
         self,
         x_TD: paddle.Tensor,
+        residual_TD: paddle.Tensor,
         groups: tuple[ExpertGroup, ...],
-        seq_len: int,
+        rows: RowInputs,
         recorder: RouterRecorder | None,
         balance: bool,
     ) -> tuple[paddle.Tensor, paddle.Tensor | None]:
-        """(output [T, D], sum over rows of the balance loss if asked for)."""
+        """(residual + experts [T, D], sum over rows of the balance loss if asked for)."""
         ids, weights, probabilities, balance_losses = [], [], [], []
-        for group, x in zip(groups, self._split(x_TD, groups, seq_len), strict=True):
-            chosen, weight, probability = self._route(x, group)
+        for group, x in zip(groups, self._split(x_TD, groups, rows.seq_len), strict=True):
+            routing = self._route(x, group, rows.numerics.exact)
+            chosen = routing.ids
             ids.append(chosen if group.experts is None else group.experts[chosen])
-            weights.append(weight.reshape([-1]))
-            probabilities.append(view(probability))
+            weights.append(routing.weights.reshape([-1]))
+            probabilities.append(view(routing.probabilities))
             if balance:
-                balance_losses.append(balance_loss(probability, chosen, seq_len))
+                balance_losses.append(balance_loss(routing.probabilities, chosen, rows.seq_len))
         to = dispatch(ids, self.num_experts)
         if recorder is not None:
             recorder.record(RouterStats(self.layer, to.counts, mean_entropy(probabilities)))
         flat_weights = weights[0] if len(weights) == 1 else paddle.concat(weights)
-        hidden = swiglu(grouped_linear(permute(x_TD, to), to.counts, self.experts_gate_up_proj))
-        outputs = grouped_linear(hidden, to.counts, self.experts_down_proj)
-        result = unpermute(outputs, flat_weights, to)
+        routed, numerics = permute(x_TD, to), rows.numerics
+        hidden = swiglu(grouped_linear(routed, to.counts, self.experts_gate_up_proj, numerics))
+        outputs = grouped_linear(hidden, to.counts, self.experts_down_proj, numerics)
+        bases = [residual_TD]
         if self.shared_experts is not None:
-            result = result + self.shared_experts(x_TD)
-        return result, paddle.add_n(balance_losses) if balance else None
+            bases.append(self.shared_experts(x_TD, numerics))
+        return unpermute(outputs, flat_weights, to, *bases), paddle.add_n(
+            balance_losses
+        ) if balance else None
 
     @staticmethod
     def _split(
@@ -78,17 +86,15 @@ class MoE(paddle.nn.Layer):
             return [x_TD]
         return paddle.split(x_TD, [len(group.rows) * seq_len for group in groups])
 
-    def _route(
-        self, x_TD: paddle.Tensor, group: ExpertGroup
-    ) -> tuple[np.ndarray, paddle.Tensor, paddle.Tensor]:
-        """(ids within the pool [T, K], weights [T, K], probabilities [T, pool])."""
-        gate, bias = self.gate, view(self.correction_bias)
+    def _route(self, x_TD: paddle.Tensor, group: ExpertGroup, numerics: Numerics) -> Routing:
+        """Ids are those within the pool."""
+        gate, bias = self.gate, self.correction_bias
         if group.experts is not None:
-            gate = paddle.index_select(gate, tensor(group.experts))
-            bias = bias[group.experts]
-        probability = router_probabilities(x_TD, gate)
-        chosen = select_experts(view(probability), bias, group.top_k)
-        return chosen, routing_weights(probability, chosen), probability
+            # A pool's rows are new tensors each time: no packed form of them to keep.
+            pool = tensor(group.experts)
+            gate, bias = paddle.index_select(gate, pool), paddle.index_select(bias, pool)
+            numerics = Numerics()
+        return route(linear_transposed(x_TD, gate, numerics), bias, group.top_k)
 
 
 def balance_loss(

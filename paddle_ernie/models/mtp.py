@@ -40,7 +40,8 @@ class MTPBlock(paddle.nn.Layer):
             rms_norm(hidden_TD, self.hidden_norm, self.eps),
             rms_norm(next_embedding_TD, self.embedding_norm, self.eps),
         )
-        return self.block(linear(paddle.concat(parts, axis=1), self.proj), rows, ())[0]
+        joined = linear(paddle.concat(parts, axis=1), self.proj, rows.numerics.high)
+        return self.block(joined, rows, ())[0]
 
 
 def mtp_inputs(

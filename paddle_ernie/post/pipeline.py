@@ -191,7 +191,14 @@ def run_stage(
         case SamplesStep() as step:
             from paddle_ernie.post.samples import write_samples
 
-            write_samples(step, folder.path, _model_dirs(folder), config.run.seed, options)
+            write_samples(
+                step,
+                folder.path,
+                _model_dirs(folder),
+                config.run.seed,
+                options,
+                config.precision,
+            )
         case ReportStep():
             _run_report(config, folder, options)
 
@@ -200,6 +207,7 @@ def stage_folders(config: PipelineConfig) -> dict[str, StageFolder]:
     """Every stage's folder and fingerprint, by name, in order."""
     common = {
         "data": config.data.model_dump(mode="json", exclude={"cache_dir", "num_workers"}),
+        "precision": config.precision.model_dump(mode="json"),
         "seed": config.run.seed,
     }
     folders: dict[str, StageFolder] = {}
@@ -227,6 +235,7 @@ def pretrain_config(
         init_from=folders[step.init_from].model if step.init_from else None,
         data=_stage_data(config),
         train=step.train,
+        precision=config.precision,
         elastic=step.elastic,
         checkpoint=step.checkpoint,
         eval=step.eval,
@@ -245,6 +254,7 @@ def extract_config(
         run=_stage_run(config, folders[step.name]),
         init_from=parent,
         data=_stage_data(config),
+        precision=config.precision,
         extract=step.extract,
     )
 

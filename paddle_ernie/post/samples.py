@@ -9,9 +9,11 @@ from rich.console import Console
 from rich.panel import Panel
 from rich.text import Text
 
+from paddle_ernie.config.precision import PrecisionConfig
 from paddle_ernie.config.stages import SamplesStep
 from paddle_ernie.data.tokenizer import Tokenizer
 from paddle_ernie.models.model_dir import load_model_dir
+from paddle_ernie.ops.numerics import Recipe
 from paddle_ernie.train.continuation import continue_text
 from paddle_ernie.utils.errors import Interrupted
 from paddle_ernie.utils.files import write_json
@@ -26,6 +28,7 @@ def write_samples(
     model_dirs: dict[str, Path],
     seed: int,
     options: RunOptions,
+    precision: PrecisionConfig,
 ) -> None:
     """Continue every prompt with every model; same seed for all, so that differences are theirs."""
 
@@ -37,6 +40,7 @@ def write_samples(
     for name, directory in model_dirs.items():
         check_stop()
         model, tokenizer = load_model_dir(directory), Tokenizer.load(directory)
+        model.recipe = Recipe.of(precision)
         for prompt in step.prompts:
             text = continue_text(
                 model,

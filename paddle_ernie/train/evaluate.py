@@ -109,7 +109,7 @@ def bytes_by_id(corpus: Corpus, model: ModelConfig) -> np.ndarray:
 
 
 def _nats(model: ErnieMoeModel, batch: Batch, subnet: Subnet, micro_rows: int) -> float:
-    total = 0.0
+    total, numerics = 0.0, model.numerics()
     with paddle.no_grad():
         for start in range(0, len(batch), micro_rows):
             micro = batch.rows(start, start + micro_rows)
@@ -120,6 +120,7 @@ def _nats(model: ErnieMoeModel, batch: Batch, subnet: Subnet, micro_rows: int) -
                 micro.position_ids,
                 plan=uniform_plan(subnet, len(micro), model.config),
                 denominator=1.0,
+                numerics=numerics,
             )
             total += float(output.token_loss.sum(dtype=np.float64))
     return total

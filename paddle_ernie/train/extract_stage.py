@@ -34,6 +34,7 @@ from paddle_ernie.models.model_dir import load_model_dir, model_arrays, save_mod
 from paddle_ernie.monitor import tables
 from paddle_ernie.monitor.progress import Progress
 from paddle_ernie.monitor.tables import Column, Table
+from paddle_ernie.ops.numerics import Recipe
 from paddle_ernie.train.evaluate import FULL, bytes_by_id, evaluate_subnet
 from paddle_ernie.train.run_folder import RunFolder
 from paddle_ernie.train.summary import describe_result
@@ -92,6 +93,7 @@ def extract_to(config: ExtractConfig, output: Path, options: RunOptions) -> Extr
     if output.resolve() == config.init_from.resolve():
         raise InputError(f"{output}: the output is the model itself; give another folder")
     model = load_model_dir(config.init_from)
+    model.recipe = Recipe.of(config.precision)
     if config.extract.subnet is not None:
         # Sizes that do not fit are an error now, not after tokenising and measuring.
         Subnet.from_spec(config.extract.subnet, model.config)

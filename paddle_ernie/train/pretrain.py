@@ -26,6 +26,7 @@ from paddle_ernie.models.model import ErnieMoeModel
 from paddle_ernie.models.model_dir import load_model_dir, save_model_dir, verify_model_dir
 from paddle_ernie.monitor.progress import Progress
 from paddle_ernie.monitor.writer import Monitor
+from paddle_ernie.ops.numerics import Recipe
 from paddle_ernie.train.callbacks import Evaluate, LogMetrics, SaveCheckpoints
 from paddle_ernie.train.checkpoint_writer import CheckpointWriter
 from paddle_ernie.train.evaluate import FULL, bytes_by_id
@@ -67,6 +68,7 @@ def run_pretrain(config: PretrainConfig, options: RunOptions) -> PretrainResult:
         progress = Progress(options.console)
         corpus = load_corpus(config, progress, options.stop)
         model = build_model(config, corpus)
+        model.recipe = Recipe.of(config.precision)
         run = _Run(config, folder, corpus, model, progress, options, stack)
         if options.resume == "never":
             folder.clear()  # not before everything that can be wrong with the input was found

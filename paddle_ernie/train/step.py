@@ -25,6 +25,7 @@ from paddle_ernie.elastic.work import plan_flops
 from paddle_ernie.models.model import ErnieMoeModel, LossOutput
 from paddle_ernie.models.mtp import mtp_inputs
 from paddle_ernie.models.plan import ForwardPlan
+from paddle_ernie.ops.numerics import Numerics
 from paddle_ernie.train.balance import update_biases
 from paddle_ernie.train.optimizer import AdamW
 
@@ -111,10 +112,12 @@ class Stepper:
         paddle.seed(self.seed + int(batch.row_ids[0]))
         result = StepResult(batch.input_ids.size, batch.num_targets, learning_rate=learning_rate)
         mtp_targets = self._mtp_targets(batch)
+        # Packed weights serve all micro-batches of the step.
+        numerics = self.model.numerics(keep=len(batch) > self.train.micro_rows)
         for micro in micro_batches(batch, self.train.micro_rows):
             subnets = self._draw_subnets(micro)
             plan = forward_plan(subnets, self.model.config)
-            output = self._forward(micro, plan, batch, mtp_targets)
+            output = self._forward(micro, plan, batch, mtp_targets, numerics)
             output.total.backward()
             result.flops += plan_flops(
                 plan, self.model.config, micro.input_ids.shape[1], backward=True
@@ -126,7 +129,12 @@ class Stepper:
         return result
 
     def _forward(
-        self, micro: Batch, plan: ForwardPlan, batch: Batch, mtp_targets: int
+        self,
+        micro: Batch,
+        plan: ForwardPlan,
+        batch: Batch,
+        mtp_targets: int,
+        numerics: Numerics,
     ) -> LossOutput:
         """Loss of one micro-batch, as a share of the global batch's."""
         return self.model.loss(
@@ -141,6 +149,7 @@ class Stepper:
             # The model averages over the rows it is given; together the shares average over all.
             balance_weight=self.train.moe_balance_loss_weight * len(micro) / len(batch),
             recompute=self.train.recompute,
+            numerics=numerics,
         )
 
     def _mtp_targets(self, batch: Batch) -> int:

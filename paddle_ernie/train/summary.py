@@ -34,7 +34,7 @@ def summarise(
         "tokens_per_s": state.tokens / max(state.train_seconds, 1e-9),
         "peak_memory_bytes": peak_resident_bytes(),
         "predicted_memory_bytes": memory_estimate(
-            model, config.train, config.data.max_seq_len
+            model, config.train, config.data.max_seq_len, config.precision
         ).total,
         "eval": {
             name: describe_result(result, model, _subnet(config, model, name))

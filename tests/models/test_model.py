@@ -120,7 +120,8 @@ def test_recompute_changes_nothing(make_model, make_rows, total_loss, gradients,
     found = gradients(model)
     assert found.keys() == expected.keys()
     for name, gradient in expected.items():
-        assert np.array_equal(found[name], gradient), name
+        # Uses of one tensor may add their gradients in another order.
+        np.testing.assert_allclose(found[name], gradient, rtol=1e-4, atol=1e-6, err_msg=name)
 
 
 def test_repeated_passes_are_bit_identical(make_model, make_rows, total_loss, gradients):
@@ -196,3 +197,15 @@ def test_last_only_is_the_last_row_of_the_logits(make_model):
     np.testing.assert_allclose(
         model.logits(ids, last_only=True).numpy(), model.logits(ids).numpy()[:, -1:], atol=1e-5
     )
+
+
+def test_packed_weights_are_those_of_the_moment(make_model, make_rows):
+    """A changed weight shows in the next pass; with kept packs only in a new `numerics`."""
+    model, rows = make_model(), make_rows(2)
+    before = model.logits(rows.input_ids).numpy()
+    kept = model.numerics()
+    assert np.array_equal(model.logits(rows.input_ids, numerics=kept).numpy(), before)
+    model.layers[0].self_attn.o_proj.set_value(model.layers[0].self_attn.o_proj * 2)
+    after = model.logits(rows.input_ids).numpy()
+    assert not np.array_equal(after, before)
+    assert np.array_equal(model.logits(rows.input_ids, numerics=model.numerics()).numpy(), after)

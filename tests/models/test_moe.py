@@ -3,7 +3,9 @@ import paddle
 import pytest
 
 from paddle_ernie.models.moe import balance_loss
+from paddle_ernie.models.rows import RowInputs
 from paddle_ernie.models.stats import mean_entropy
+from paddle_ernie.ops.numerics import Numerics
 
 
 def test_moe_layer_equals_token_by_token(make_model):
@@ -11,7 +13,9 @@ def test_moe_layer_equals_token_by_token(make_model):
     from paddle_ernie.models.plan import full_plan
 
     x = np.random.default_rng(0).standard_normal((6, 32)).astype(np.float32)
-    result, _ = moe(paddle.to_tensor(x), full_plan(2, 1, 2).layers[0].groups, 3, None, False)
+    rows = RowInputs(None, np.ones((6, 1), np.complex64), 3, Numerics())
+    tokens, groups = paddle.to_tensor(x), full_plan(2, 1, 2).layers[0].groups
+    result, _ = moe(tokens, tokens, groups, rows, None, False)
 
     def mlp(gate_up, down, row):
         gate, up = np.split(row @ gate_up, 2)
@@ -30,7 +34,7 @@ def test_moe_layer_equals_token_by_token(make_model):
                 weights["experts_gate_up_proj"][expert], weights["experts_down_proj"][expert], row
             )
             expected = expected + scores[expert] / scores[chosen].sum() * answer
-        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(actual, row + expected, rtol=1e-4, atol=1e-5)
 
 
 def test_balance_loss_by_the_formula():

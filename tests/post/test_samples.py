@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from paddle_ernie.config.precision import PrecisionConfig
 from paddle_ernie.config.stages import SamplesStep
 from paddle_ernie.data.tokenizer import Tokenizer
 from paddle_ernie.models.model import ErnieMoeModel
@@ -30,7 +31,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 def test_every_prompt_of_every_model(tmp_path: Path, models: dict[str, Path]) -> None:
     console = Console(record=True, width=100)
-    write_samples(STEP, tmp_path, models, 1, RunOptions(console=console))
+    write_samples(STEP, tmp_path, models, 1, RunOptions(console=console), PrecisionConfig())
     samples = json.loads((tmp_path / "samples.json").read_text())
     assert [(s["model"], s["prompt"]) for s in samples] == [(m, p) for m in "ab" for p in PROMPTS]
     assert {sample["text"] for sample in samples[:3]} != {sample["text"] for sample in samples[3:]}
@@ -46,5 +47,7 @@ def test_a_stop_leaves_no_file(tmp_path: Path, models: dict[str, Path]) -> None:
             return self.asked > 4
 
     with pytest.raises(Interrupted, match="while samples were written"):
-        write_samples(STEP, tmp_path, models, 1, RunOptions(stop=StopAfterTwoTokens()))
+        write_samples(
+            STEP, tmp_path, models, 1, RunOptions(stop=StopAfterTwoTokens()), PrecisionConfig()
+        )
     assert list(tmp_path.iterdir()) == []
