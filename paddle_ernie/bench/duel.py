@@ -74,6 +74,10 @@ class Duel:
             if (first.side, second.side) == ("ours", "theirs")
         ]
 
+    def record(self) -> dict[str, Any]:
+        """What stands beside the figures in the JSON file."""
+        return {"missing": self.missing, "others": self.others, "pairs": self.pairs()}
+
     @property
     def others(self) -> float:
         """Median of the cores that other processes kept busy."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from paddle_ernie.bench.cases import OUR_FORMATS, THEIR_FORMATS
 from paddle_ernie.bench.duel import Duel, fight
-from paddle_ernie.bench.results import Result
+from paddle_ernie.bench.results import Result, ratio_column
 from paddle_ernie.bench.sides import Sides, model_request, remark
 from paddle_ernie.bench.train import EXPERTS
 from paddle_ernie.config.model import ModelConfig
@@ -77,8 +77,8 @@ def _result(key: str, duel: Duel, tokens: dict[str, int]) -> Result:
         Column("prefill tokens/s"),
         Column("decode tokens/s"),
         Column("memory"),
-        Column("prefill ratio", show=lambda value: f"{value:.2f}"),
-        Column("decode ratio", show=lambda value: f"{value:.2f}"),
+        ratio_column("prefill ratio"),
+        ratio_column("decode ratio"),
     )
     values = {
         "lines": lines,
@@ -87,9 +87,7 @@ def _result(key: str, duel: Duel, tokens: dict[str, int]) -> Result:
             for line in lines
             if line["side"] == "ours"
         },
-        "missing": duel.missing,
-        "others": duel.others,
-        "pairs": duel.pairs(),
+        **duel.record(),
     }
     return Result(key, Table(f"Generation, {tokens['decode']} at once", columns, rows), values)
 

@@ -13,7 +13,7 @@ from paddle_ernie.bench.cases import THEIR_FORMATS, Case, all_cases
 from paddle_ernie.bench.duel import Duel, fight
 from paddle_ernie.bench.party import Party
 from paddle_ernie.bench.peak import BF16_DOT_PER_CORE, Peak, measure_peak
-from paddle_ernie.bench.results import Result
+from paddle_ernie.bench.results import Result, ratio_column
 from paddle_ernie.bench.sides import Sides, remark
 from paddle_ernie.config.model import ModelConfig
 from paddle_ernie.monitor import tables
@@ -29,7 +29,7 @@ COLUMNS = (
     Column("packing"),
     Column("torch"),
     Column("its fastest way", align="left"),
-    Column("ratio", show=lambda value: f"{value:.2f}"),
+    ratio_column(),
 )
 
 
@@ -118,7 +118,7 @@ def _summary(families: Sequence[str], figures: Mapping[Case, list[dict[str, Any]
         Column("operator", align="left"),
         Column("format", align="left"),
         Column("cases"),
-        *(Column(name, show=lambda value: f"{value:.2f}") for name in ("worst", "median", "best")),
+        *map(ratio_column, ("worst", "median", "best")),
     )
     return Result("ratio", Table("torch's time over ours", columns, rows), values)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from paddle_ernie.monitor.tables import Table
+from paddle_ernie.monitor.tables import Column, Table
 from paddle_ernie.utils.threads import cpu_model
 
 
@@ -21,6 +21,11 @@ class Result:
     """For people."""
     values: Any
     """For programs: a dictionary, or a list of them."""
+
+
+def ratio_column(name: str = "ratio") -> Column:
+    """How many times as fast, to two digits."""
+    return Column(name, show=lambda value: f"{value:.2f}")
 
 
 def show(results: Sequence[Result], console: Console) -> None:

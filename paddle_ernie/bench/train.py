@@ -12,7 +12,7 @@ from typing import Any
 from paddle_ernie.bench.cases import OUR_FORMATS
 from paddle_ernie.bench.duel import Duel, fight
 from paddle_ernie.bench.peak import BF16_DOT_PER_CORE, Peak, measure_peak
-from paddle_ernie.bench.results import Result
+from paddle_ernie.bench.results import Result, ratio_column
 from paddle_ernie.bench.sides import Sides, model_request, remark
 from paddle_ernie.config.model import ModelConfig
 from paddle_ernie.models.cost import flops_per_token
@@ -140,7 +140,7 @@ def _result(
         Column("GFLOP/s"),
         Column("of peak"),
         Column("memory"),
-        Column("ratio", show=lambda value: f"{value:.2f}"),
+        ratio_column(),
     )
     values = {
         "tokens": tokens,
@@ -148,9 +148,7 @@ def _result(
         "ratio": {line["mode"]: line["ratio"] for line in lines if line["side"] == "ours"},
         "fastest_rival": fastest,
         "lines": lines,
-        "missing": duel.missing,
-        "others": duel.others,
-        "pairs": duel.pairs(),
+        **duel.record(),
     }
     return Result(key, Table(f"A training step of {tokens:,} tokens", columns, rows), values)
 

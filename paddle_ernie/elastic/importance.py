@@ -22,8 +22,9 @@ from paddle_ernie.models.model import ErnieMoeModel
 from paddle_ernie.models.moe import MoE
 from paddle_ernie.ops.arrays import view
 from paddle_ernie.ops.grouped_linear import grouped_linear
+from paddle_ernie.ops.linear import linear_transposed
 from paddle_ernie.ops.permute import dispatch, permute
-from paddle_ernie.ops.router import router_probabilities, routing_weights, select_experts
+from paddle_ernie.ops.router import route
 from paddle_ernie.ops.swiglu import swiglu
 from paddle_ernie.utils.errors import InputError
 
@@ -99,17 +100,16 @@ class ExpertTally:
 
     def add(self, moe: MoE, x_TD: paddle.Tensor, top_k: int) -> None:
         """Route tokens to all experts and add what each expert answers."""
-        probabilities_TE = router_probabilities(x_TD, moe.gate)
-        ids_TK = select_experts(view(probabilities_TE), view(moe.correction_bias), top_k)
-        to = dispatch([ids_TK], moe.num_experts)
+        routing = route(linear_transposed(x_TD, moe.gate), moe.correction_bias, top_k)
+        to = dispatch([routing.ids], moe.num_experts)
         hidden_NF = swiglu(grouped_linear(permute(x_TD, to), to.counts, moe.experts_gate_up_proj))
         outputs_ND = grouped_linear(hidden_NF, to.counts, moe.experts_down_proj)
         norms_N = np.linalg.norm(view(outputs_ND).astype(np.float64), axis=1)
-        weights_N = view(routing_weights(probabilities_TE, ids_TK)).reshape(-1)[to.sources]
+        weights_N = view(routing.weights).reshape(-1)[to.sources]
         experts_N = np.repeat(np.arange(moe.num_experts), to.counts)
         self.weighted_norms_E += np.bincount(experts_N, norms_N * weights_N, moe.num_experts)
         self.loads_E += to.counts
-        self.tokens += len(ids_TK)
+        self.tokens += len(routing.ids)
 
     def scores(self, method: ExpertMethod) -> np.ndarray:
         """float64 [E]; an expert that no token was routed to scores 0."""

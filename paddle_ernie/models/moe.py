@@ -74,9 +74,8 @@ class MoE(paddle.nn.Layer):
         bases = [residual_TD]
         if self.shared_experts is not None:
             bases.append(self.shared_experts(x_TD, numerics))
-        return unpermute(outputs, flat_weights, to, *bases), paddle.add_n(
-            balance_losses
-        ) if balance else None
+        balance_sum = paddle.add_n(balance_losses) if balance else None
+        return unpermute(outputs, flat_weights, to, *bases), balance_sum
 
     @staticmethod
     def _split(

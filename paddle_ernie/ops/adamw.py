@@ -16,7 +16,7 @@ import numpy as np
 import paddle
 
 from paddle_ernie.ops import library
-from paddle_ernie.ops.arrays import row_chunks, view
+from paddle_ernie.ops.arrays import contiguous, row_chunks, view
 
 DECAYS, HAS_GRADIENT = 1, 2  # flags of the compiled operator
 
@@ -53,7 +53,7 @@ def adamw(
         DECAYS * decay + HAS_GRADIENT * (gradient is not None)
         for gradient, decay in zip(gradients, decays, strict=True)
     ]
-    present = [_contiguous(gradient) for gradient in gradients if gradient is not None]
+    present = [contiguous(gradient) for gradient in gradients if gradient is not None]
     library.call(
         "adamw", list(parameters), present, moment1, moment2, flags, step.learning_rate,
         step.gradient_scale, step.beta1, step.beta2, step.beta1_power, step.beta2_power,
@@ -64,12 +64,8 @@ def adamw(
 def sum_of_squares(tensors: Sequence[paddle.Tensor]) -> float:
     """Accumulated in fp64; not finite when an element is not."""
     if tensors and library.available(tensors[0]):
-        return library.call("sum_of_squares", [_contiguous(tensor) for tensor in tensors]).item()
+        return library.call("sum_of_squares", [contiguous(tensor) for tensor in tensors]).item()
     return float(sum(_plain_sum(view(tensor).reshape(-1)) for tensor in tensors))
-
-
-def _contiguous(tensor: paddle.Tensor) -> paddle.Tensor:
-    return tensor if tensor.is_contiguous() else tensor.contiguous()
 
 
 def _adamw_plain(

@@ -48,7 +48,12 @@ def view(tensor: paddle.Tensor) -> np.ndarray:
     """
     if 0 in tensor.shape:  # an empty tensor has no address
         return np.empty(tensor.shape, np.dtype(_TYPE_CODES[tensor.dtype]))
-    return np.asarray(_Memory(tensor if tensor.is_contiguous() else tensor.contiguous()))
+    return np.asarray(_Memory(contiguous(tensor)))
+
+
+def contiguous(tensor: paddle.Tensor) -> paddle.Tensor:
+    """The tensor itself, or a copy if it is a view: kernels read rows one after the other."""
+    return tensor if tensor.is_contiguous() else tensor.contiguous()
 
 
 def tensor(array: np.ndarray) -> paddle.Tensor:

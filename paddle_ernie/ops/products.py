@@ -10,7 +10,7 @@ import numpy as np
 import paddle
 
 from paddle_ernie.ops import library
-from paddle_ernie.ops.arrays import tensor
+from paddle_ernie.ops.arrays import contiguous, tensor
 from paddle_ernie.ops.numerics import FORMATS, Numerics, Recipe
 from paddle_ernie.ops.quantise import (
     dequantise_blocks,
@@ -28,13 +28,8 @@ def packed(
     scales = numerics.recipe.power_of_two_scales
     arguments = (FORMATS.index(format), transposed, scales)
     return numerics.packs.get(
-        weight, arguments, lambda: library.call("pack_weight", _dense(weight), *arguments)
+        weight, arguments, lambda: library.call("pack_weight", contiguous(weight), *arguments)
     )
-
-
-def _dense(x: paddle.Tensor) -> paddle.Tensor:
-    """Kernels read rows one after the other; a gradient may come as a view."""
-    return x if x.is_contiguous() else x.contiguous()
 
 
 def _multiply(
@@ -48,7 +43,7 @@ def _multiply(
     width = weight.shape[-2 if transposed else -1]
     return library.call(
         "grouped_linear",
-        _dense(x_NK),
+        contiguous(x_NK),
         tensor(counts_E),
         packed(weight, transposed, format, numerics),
         width,
@@ -85,8 +80,8 @@ def wgrad(
     """left^T right of each group, [E, I, O]; zero for empty groups."""
     return library.call(
         "grouped_wgrad",
-        _dense(left_NI),
-        _dense(right_NO),
+        contiguous(left_NI),
+        contiguous(right_NO),
         tensor(counts_E),
         FORMATS.index(recipe.wgrad),
         recipe.power_of_two_scales,

@@ -19,7 +19,6 @@ from paddle.nn.functional import softmax
 
 from paddle_ernie.ops import library
 from paddle_ernie.ops.arrays import empty, tensor, view
-from paddle_ernie.ops.linear import linear_transposed
 from paddle_ernie.utils.errors import InputError
 
 NORM_MIN = 1e-12  # ERNIE 4.5's moe_norm_min
@@ -113,11 +112,6 @@ def _check_replay(replay_TK: np.ndarray, num_experts: int) -> None:
             f"{replay_TK.shape[1]} different ones below {num_experts}, or only -1; was the record "
             "made by this model?"
         )
-
-
-def router_probabilities(x_TD: paddle.Tensor, weight_ED: paddle.Tensor) -> paddle.Tensor:
-    """Softmax over the experts of the pool, [T, E]."""
-    return softmax(linear_transposed(x_TD, weight_ED), axis=-1)
 
 
 def select_experts(probabilities_TE: np.ndarray, bias_E: np.ndarray, top_k: int) -> np.ndarray:
