@@ -36,11 +36,10 @@ def main() -> int:
     prompt = _read_stdin() if arguments.prompt == "-" else arguments.prompt
     # Tensors and Paddle come after the threads are set, and after the options were understood.
     import_paddle()
-    from paddle_ernie.ops.numerics import PRECISIONS
-
     from paddle_ernie.data.tokenizer import Tokenizer
     from paddle_ernie.models.decoding import generate
     from paddle_ernie.models.model_dir import load_model_dir
+    from paddle_ernie.ops.numerics import PRECISIONS
 
     model = load_model_dir(arguments.model)
     model.recipe = PRECISIONS[arguments.precision]
