@@ -12,6 +12,7 @@ batch, the chunks and the pages.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import numpy as np
 import paddle
@@ -58,6 +59,8 @@ class KVPages:
             page = [2, PAGE_SIZE, head_dim]
         shape, kind = [num_pages, num_kv_heads, *page], "uint8" if self.raw else dtype
         self.layers = [paddle.empty(shape, kind) for _ in range(num_layers)]
+        self.page_bytes = int(np.prod(shape[1:])) * self.layers[0].element_size()
+        """Of one page of one layer, with all key heads."""
         self._references = [0] * num_pages
         self._unused = list(range(num_pages))[::-1]
 
@@ -114,8 +117,11 @@ class PagedBatch:
         for b, (pages, length, new) in enumerate(zip(tables, lengths, new_tokens, strict=True)):
             end, room = length + new, len(pages) * PAGE_SIZE
             assert end <= room, f"sequence {b}: {end} positions in pages for {room}"
-        # Views: what changes in the arrays changes in the tensors.
-        self.tensors = (tensor(self.tables_BP), tensor(self.lengths_B), tensor(self.starts))
+
+    @cached_property
+    def tensors(self) -> tuple[paddle.Tensor, ...]:
+        """Tables, lengths and starts as views: what changes in the arrays changes in them."""
+        return tensor(self.tables_BP), tensor(self.lengths_B), tensor(self.starts)
 
     def advance(self) -> None:
         """The new tokens are in the pages of every layer."""

@@ -1,6 +1,7 @@
 #include "attention.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "attention_tasks.h"
 #include "isa.h"
@@ -24,32 +25,31 @@ const AttentionKernels& kernels_for(const Heads& heads) {
   return PE_KERNELS(attention_kernels);
 }
 
-Scratch thread_scratch(size_t bytes) {
+uint8_t* thread_scratch(size_t bytes) {
   thread_local Workspace workspace;
-  return {workspace.get<uint8_t>(bytes)};
+  return workspace.get<uint8_t>(bytes);
 }
 
 int64_t pages_of(int64_t positions) { return (positions + kPage - 1) / kPage; }
 
-// Calls body(task), tasks of higher rank first.
-template <class Task, class Body>
-void run_by_rank(std::vector<Task>& tasks, bool alone, const Body& body) {
+template <class Task>
+void sort_by_rank(std::vector<Task>& tasks) {
   std::stable_sort(tasks.begin(), tasks.end(),
                    [](const Task& a, const Task& b) { return a.rank > b.rank; });
+}
+
+template <class Task, class Body>
+void run_all(const std::vector<Task>& tasks, bool alone, const Body& body) {
   const int64_t count = static_cast<int64_t>(tasks.size());
   parallel_for(count, alone ? count : 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) body(tasks[i]);
   });
 }
 
-struct Piece {  // of a sequence, for one key head
-  int64_t sequence, head, begin, count;
-  int64_t cost, rank;  // rows times pages; pieces of higher rank come first
-};
-
 // New tokens [begin, begin + count) that lie in one page.
-std::vector<Piece> page_pieces(const Heads& heads, const std::vector<Sequence>& sequences) {
-  std::vector<Piece> pieces;
+std::vector<AttentionPiece> page_pieces(const Heads& heads,
+                                        const std::vector<Sequence>& sequences) {
+  std::vector<AttentionPiece> pieces;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const Sequence& sequence = sequences[i];
     for (int64_t begin = 0; begin < sequence.tokens;) {
@@ -66,9 +66,10 @@ std::vector<Piece> page_pieces(const Heads& heads, const std::vector<Sequence>& 
 
 // Pieces of one sequence and head follow each other, so that its pages stay in a core's cache; the
 // longest sequence comes first, its last queries first, so that threads end together.
-std::vector<Piece> query_pieces(const Heads& heads, const std::vector<Sequence>& sequences,
-                                int64_t queries) {
-  std::vector<Piece> pieces;
+std::vector<AttentionPiece> query_pieces(const Heads& heads,
+                                         const std::vector<Sequence>& sequences,
+                                         int64_t queries) {
+  std::vector<AttentionPiece> pieces;
   for (size_t i = 0; i < sequences.size(); ++i) {
     const Sequence& sequence = sequences[i];
     const int64_t last = (sequence.tokens - 1) / queries * queries;
@@ -96,7 +97,7 @@ bool is_small(const std::vector<Task>& tasks) {
 }
 
 PageWrite page_write(const Heads& heads, const float* qkv, uint8_t* pages,
-                     const Sequence& sequence, const Piece& piece) {
+                     const Sequence& sequence, const AttentionPiece& piece) {
   const int64_t position = sequence.history + piece.begin, stride = heads.count() * heads.d;
   const float* token = qkv + (sequence.token + piece.begin) * stride;
   const int64_t page = sequence.pages[position / kPage] * heads.G + piece.head;
@@ -106,7 +107,8 @@ PageWrite page_write(const Heads& heads, const float* qkv, uint8_t* pages,
 }
 
 QueryTile query_tile(const Heads& heads, const float* qkv, const uint8_t* pages,
-                     const Sequence& sequence, const Piece& piece, float* out, float* lse) {
+                     const Sequence& sequence, const AttentionPiece& piece, float* out,
+                     float* lse) {
   const int64_t token = sequence.token + piece.begin, first = piece.head * heads.shared();
   const int64_t stride = heads.count() * heads.d, page_bytes = heads.page_bytes();
   return {qkv + token * stride + first * heads.d, stride, piece.count,
@@ -117,21 +119,43 @@ QueryTile query_tile(const Heads& heads, const float* qkv, const uint8_t* pages,
 
 }  // namespace
 
+AttentionPieces::AttentionPieces(const Heads& heads, std::vector<Sequence> sequences)
+    : heads_(heads), sequences_(std::move(sequences)) {
+  writes_ = page_pieces(heads_, sequences_);
+  tiles_ = query_pieces(heads_, sequences_, tile_queries(heads_, kernels_for(heads_)));
+  sort_by_rank(tiles_);
+}
+
+bool AttentionPieces::small() const { return is_small(tiles_); }
+
+size_t AttentionPieces::write_scratch() const { return kernels_for(heads_).write_scratch(heads_); }
+
+size_t AttentionPieces::tile_scratch(const AttentionPiece& tile) const {
+  return kernels_for(heads_).attend_scratch(heads_, tile.count);
+}
+
+void AttentionPieces::write(const AttentionPiece& piece, const float* qkv, uint8_t* pages,
+                            uint8_t* scratch) const {
+  const Sequence& sequence = sequences_[piece.sequence];
+  kernels_for(heads_).write(heads_, page_write(heads_, qkv, pages, sequence, piece), {scratch});
+}
+
+void AttentionPieces::attend(const AttentionPiece& tile, const float* qkv, const uint8_t* pages,
+                             float* out, float* lse, uint8_t* scratch) const {
+  const Sequence& sequence = sequences_[tile.sequence];
+  kernels_for(heads_).attend(heads_, query_tile(heads_, qkv, pages, sequence, tile, out, lse),
+                             {scratch});
+}
+
 void attention_forward(const Heads& heads, const float* qkv, const std::vector<Sequence>& sequences,
                        uint8_t* pages, float* out, float* lse) {
-  const AttentionKernels& kernels = kernels_for(heads);
-  const int64_t queries = tile_queries(heads, kernels);
-  std::vector<Piece> tiles = query_pieces(heads, sequences, queries);
-  const bool small = is_small(tiles);
-  std::vector<Piece> writes = page_pieces(heads, sequences);
-  run_by_rank(writes, small, [&](const Piece& piece) {
-    kernels.write(heads, page_write(heads, qkv, pages, sequences[piece.sequence], piece),
-                  thread_scratch(kernels.write_scratch(heads)));
+  const AttentionPieces pieces(heads, sequences);
+  const bool small = pieces.small();
+  run_all(pieces.writes(), small, [&](const AttentionPiece& piece) {
+    pieces.write(piece, qkv, pages, thread_scratch(pieces.write_scratch()));
   });
-  run_by_rank(tiles, small, [&](const Piece& piece) {
-    const Sequence& sequence = sequences[piece.sequence];
-    kernels.attend(heads, query_tile(heads, qkv, pages, sequence, piece, out, lse),
-                   thread_scratch(kernels.attend_scratch(heads, piece.count)));
+  run_all(pieces.tiles(), small, [&](const AttentionPiece& tile) {
+    pieces.attend(tile, qkv, pages, out, lse, thread_scratch(pieces.tile_scratch(tile)));
   });
 }
 
@@ -210,7 +234,8 @@ void documents_backward(const Heads& heads, const float* qkv, const std::vector<
   const std::vector<Segment> segments = segments_of(heads, starts, &floats);
   float* dquery = workspace.get<float>(floats);
   std::vector<Segment> tasks = segments;
-  run_by_rank(tasks, is_small(tasks), [&](const Segment& segment) {
+  sort_by_rank(tasks);
+  run_all(tasks, is_small(tasks), [&](const Segment& segment) {
     const int64_t keys = std::min(segment.tokens - segment.first_key, kSegmentPages * kPage);
     const int64_t stride = heads.count() * heads.d, start = segment.start;
     const SegmentTask task = {
@@ -218,7 +243,7 @@ void documents_backward(const Heads& heads, const float* qkv, const std::vector<
         dout + start * heads.H * heads.d, dqkv + start * stride, segment.tokens, segment.head,
         segment.first_key, keys, segment.dquery < 0 ? nullptr : dquery + segment.dquery};
     kernels.backward(heads, task, queries,
-                     thread_scratch(kernels.backward_scratch(heads, queries)));
+                     {thread_scratch(kernels.backward_scratch(heads, queries))});
   });
   if (!floats) return;
   parallel_for(heads.G, 1, [&](int64_t begin, int64_t end) {

@@ -46,6 +46,36 @@ struct Sequence {
   const int32_t* pages;  // ids of its pages, in order; room for history + tokens
 };
 
+// Part of a sequence's new tokens, [begin, begin + count), for one key head.
+struct AttentionPiece {
+  int64_t sequence, head, begin, count;
+  int64_t cost, rank;  // rows times pages; pieces of higher rank come first
+};
+
+// attention_forward in pieces, for callers that run a team of threads themselves (see team.h):
+// every write, and when all are done every tile; in any order, on any threads.
+class AttentionPieces {
+ public:
+  AttentionPieces(const Heads& heads, std::vector<Sequence> sequences);
+
+  const std::vector<Sequence>& sequences() const { return sequences_; }
+  const std::vector<AttentionPiece>& writes() const { return writes_; }
+  const std::vector<AttentionPiece>& tiles() const { return tiles_; }
+  bool small() const;                 // threads would cost more than they save
+  size_t write_scratch() const;       // bytes, aligned to kAlignment
+  size_t tile_scratch(const AttentionPiece& tile) const;
+
+  void write(const AttentionPiece& piece, const float* qkv, uint8_t* pages,
+             uint8_t* scratch) const;
+  void attend(const AttentionPiece& tile, const float* qkv, const uint8_t* pages, float* out,
+              float* lse, uint8_t* scratch) const;
+
+ private:
+  const Heads heads_;
+  const std::vector<Sequence> sequences_;
+  std::vector<AttentionPiece> writes_, tiles_;
+};
+
 // Writes the new keys and values into `pages` [id][G][page_bytes]; then the new queries attend.
 // out [T, H, d]. lse [T, H], or null, receives log2 of the softmax's denominator.
 void attention_forward(const Heads& heads, const float* qkv, const std::vector<Sequence>& sequences,

@@ -6,6 +6,8 @@
 #include "bind_elementwise.inc"
 #include "bind_gemm.inc"
 #include "bind_loss.inc"
+#include "bind_model_weights.inc"
 #include "bind_moe.inc"
 #include "bind_norm.inc"
 #include "bind_runtime.inc"
+#include "bind_sample.inc"

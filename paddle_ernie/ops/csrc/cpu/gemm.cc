@@ -3,52 +3,17 @@
 #include <cstring>
 #include <vector>
 
-#include "gemm_engine.h"
-#include "isa.h"
+#include "gemm_layout.h"
 #include "parallel.h"
 #include "workspace.h"
 
 namespace paddle_ernie {
 namespace {
 
-constexpr int64_t kHeaderBytes = kAlignment;
 constexpr int64_t kPackRows = 512;           // rows of B that a thread packs at a time
 constexpr int64_t kTasksPerThread = 4;       // evens out what a slow thread leaves behind
 constexpr int64_t kFewestPanels = 4;         // per task, so that rounding A pays off
 constexpr int64_t kSerialWork = 1 << 18;     // multiplications that take less than starting threads
-
-const Engine& engine_of(Format format) {
-  if (format == Format::kFp32 || isa() < Isa::kAvx512Bf16) return fp32_engine();
-  return isa() == Isa::kAmx ? amx_engine() : bf16_engine();
-}
-
-// First bytes of a packed B: enough to notice one that was packed for another product.
-struct Header {
-  int64_t K, N;
-  int32_t format, panel, k_unit, element_bytes;
-};
-
-Header header_of(const Engine& engine, Format format, int64_t K, int64_t N) {
-  return {K, N, static_cast<int32_t>(format), static_cast<int32_t>(engine.panel),
-          static_cast<int32_t>(engine.k_unit), static_cast<int32_t>(engine.element_bytes)};
-}
-
-// Where things are in a packed B.
-struct Layout {
-  int64_t panels, panel_bytes, scale_stride;
-
-  Layout(const Engine& engine, int64_t K, int64_t N)
-      : panels((N + engine.panel - 1) / engine.panel),
-        panel_bytes(round_up(K, engine.k_unit) * engine.panel * engine.element_bytes),
-        scale_stride(round_up(K, kScaleBlock) / kScaleBlock * engine.panel) {}
-
-  int64_t values_end() const { return kHeaderBytes + panels * panel_bytes; }
-  int64_t scales_at() const { return round_up(values_end(), kAlignment); }
-  int64_t scales_end(Format format) const {
-    return scales_at() + (format == Format::kFp8 ? panels * scale_stride * 4 : 0);
-  }
-  int64_t bytes(Format format) const { return round_up(scales_end(format), kAlignment); }
-};
 
 struct Problem {
   const float* a;
@@ -83,15 +48,7 @@ void run(const Engine& engine, Format format, bool power_of_two_scales, const Ta
     product.rows = task.rows;
     product.K = K;
     product.columns = std::min(task.panels * engine.panel, N - task.panel * engine.panel);
-    product.b = problem.packed + kHeaderBytes + task.panel * layout.panel_bytes +
-                k * engine.panel * engine.element_bytes;
-    product.panel_stride = layout.panel_bytes;
-    product.b_scales = nullptr;
-    if (format == Format::kFp8) {
-      product.b_scales = reinterpret_cast<const float*>(problem.packed + layout.scales_at()) +
-                         task.panel * layout.scale_stride + k / kScaleBlock * engine.panel;
-    }
-    product.b_scale_stride = layout.scale_stride;
+    set_right_side(engine, layout, format, problem.packed, task.panel, k, &product);
     product.c = problem.c + task.row * ldc + task.panel * engine.panel;
     product.ldc = ldc;
     product.accumulate = accumulate || k > 0;
@@ -184,7 +141,7 @@ void pack_all(const Engine& engine, const PackB* jobs, int64_t count) {
 PackB pack_job(const Engine& engine, Format format, const float* w, int64_t K, int64_t N,
                int64_t ld, bool transposed, bool power_of_two_scales, bool column_scales,
                uint8_t* packed) {
-  const Header header = header_of(engine, format, K, N);
+  const Header header = header_of(engine, format, K, N, false);
   const Layout layout(engine, K, N);
   float* scales = reinterpret_cast<float*>(packed + layout.scales_at());
   // Equal weights have equal packed forms, so there are no gaps with whatever was there before.
@@ -199,12 +156,13 @@ PackB pack_job(const Engine& engine, Format format, const float* w, int64_t K, i
 
 }  // namespace
 
-size_t packed_bytes(Format format, int64_t K, int64_t N) {
-  return static_cast<size_t>(Layout(engine_of(format), K, N).bytes(format));
+size_t packed_bytes(Format format, int64_t K, int64_t N, bool codes) {
+  codes = codes && has_codes(format);
+  return static_cast<size_t>(Layout(engine_of(format), K, N, codes).bytes(format));
 }
 
 bool packed_for(Format format, int64_t K, int64_t N, const void* packed) {
-  const Header expected = header_of(engine_of(format), format, K, N);
+  const Header expected = header_of(engine_of(format), format, K, N, false);
   return std::memcmp(packed, &expected, sizeof(expected)) == 0;
 }
 
@@ -226,6 +184,35 @@ void pack_b_stack(Format format, const float* w, int64_t count, int64_t K, int64
                             power_of_two_scales, false, static_cast<uint8_t*>(packed) + i * slab));
   }
   pack_all(engine, jobs.data(), count);
+}
+
+void pack_codes(Format format, const float* w, int64_t count, int64_t K, int64_t N,
+                bool power_of_two_scales, void* packed) {
+  if (!has_codes(format)) {
+    return pack_b_stack(format, w, count, K, N, false, power_of_two_scales, packed);
+  }
+  const Engine& engine = engine_of(format);
+  const Layout from(engine, K, N), to(engine, K, N, true);
+  static thread_local Workspace space;
+  uint8_t* values = space.get<uint8_t>(from.bytes(format));
+  for (int64_t i = 0; i < count; ++i) {
+    pack_b(format, w + i * K * N, K, N, N, false, power_of_two_scales, values);
+    uint8_t* out = static_cast<uint8_t*>(packed) + i * to.bytes(format);
+    const Header header = header_of(engine, format, K, N, true);
+    std::memset(out, 0, to.bytes(format));
+    std::memcpy(out, &header, sizeof(header));
+    float* scales = reinterpret_cast<float*>(out + to.scales_at());
+    std::memcpy(scales, values + from.scales_at(),
+                from.scales_end(format) - from.scales_at());
+    parallel_for(from.panels, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t panel = begin; panel < end; ++panel) {
+        const uint8_t* in = values + kHeaderBytes + panel * from.panel_bytes;
+        const int64_t left = panel / kCodePanels * kCodePanels, among = panel - left;
+        encode_panel(reinterpret_cast<const uint16_t*>(in), K, scales + panel * to.scale_stride,
+                     out + kHeaderBytes + left * to.panel_bytes + among * kCodeRow);
+      }
+    });
+  }
 }
 
 void gemm(Format format, const float* a, int64_t lda, bool transposed, const void* packed_b,

@@ -17,8 +17,8 @@ enum class Format {
   kFp8 = 2,   // bf16, then E4M3 in blocks along K: A 1 x 128, B 128 x 128 (see fp8_block.inc)
 };
 
-// Room for B in its packed form. The layout depends on isa().
-size_t packed_bytes(Format format, int64_t K, int64_t N);
+// Room for B in its packed form. The layout depends on isa(). `codes`: by pack_codes.
+size_t packed_bytes(Format format, int64_t K, int64_t N, bool codes = false);
 
 // Whether this is a B [K, N] that was packed in this format for the current isa().
 bool packed_for(Format format, int64_t K, int64_t N, const void* packed);
@@ -32,6 +32,11 @@ void pack_b(Format format, const float* w, int64_t K, int64_t N, int64_t ld, boo
 // into `packed` one after the other.
 void pack_b_stack(Format format, const float* w, int64_t count, int64_t K, int64_t N,
                   bool transposed, bool power_of_two_scales, void* packed);
+
+// Weights [K, N] for gemm_pieces.h only: FP8 takes a byte per value where gemm_codes.h has code for
+// it, and else, like any other format, what pack_b_stack makes.
+void pack_codes(Format format, const float* w, int64_t count, int64_t K, int64_t N,
+                bool power_of_two_scales, void* packed);
 
 // A[m][k] is a[m * lda + k], or a[k * lda + m] if `transposed`. `accumulate`: C += instead of C =.
 // K may be 0 (C = 0).

@@ -2,6 +2,7 @@
 //
 // Tiles hold 16 x 16 floats of C, 16 rows x 32 k of A, or 16 k pairs x 16 columns of B. Sums stay
 // in tiles over a block of K, so each is one chain in the hardware's order of k.
+#include "gemm_codes.h"
 #include "gemm_vnni.h"
 
 #ifdef PE_PAIRS
@@ -16,6 +17,8 @@ namespace paddle_ernie {
 
 #ifdef PE_PAIRS
 namespace {
+
+#include "gemm_codes.inc"
 
 // Instructions by name: the compiler's own tile functions tell it nothing about memory.
 #define PE_TILE_CLEAR(t) asm volatile("tilezero %%tmm" #t ::)
@@ -156,6 +159,7 @@ struct Totals {
   // totals += sums of the block; the first goes on from C or zero, the last writes C.
   void add(int64_t block, bool last) {
     const bool first = block == 0;
+    const __m512 factor = _mm512_set1_ps(job.b_factor);
     const float* from = first && !job.accumulate ? nullptr : first ? target.c : totals;
     const int64_t from_stride = first ? target.ldc : width(shape);
     float* to = last ? target.c : totals;
@@ -173,8 +177,10 @@ struct Totals {
           x = _mm512_maskz_loadu_ps(left, from + r * from_stride + n);
           y = _mm512_maskz_loadu_ps(right, from + r * from_stride + n + 16);
         }
-        x = _mm512_fmadd_ps(_mm512_load_ps(sum), _mm512_mul_ps(scale, low), x);
-        y = _mm512_fmadd_ps(_mm512_load_ps(sum + 16), _mm512_mul_ps(scale, high), y);
+        x = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_load_ps(sum), factor),
+                            _mm512_mul_ps(scale, low), x);
+        y = _mm512_fmadd_ps(_mm512_mul_ps(_mm512_load_ps(sum + 16), factor),
+                            _mm512_mul_ps(scale, high), y);
         _mm512_mask_storeu_ps(to + r * to_stride + n, left, x);
         _mm512_mask_storeu_ps(to + r * to_stride + n + 16, right, y);
       }
@@ -253,13 +259,62 @@ void multiply(const Product& job) {
   asm volatile("tilerelease" ::);
 }
 
+// 32 of K of two panels.
+inline __attribute__((always_inline)) void decode_step(const uint8_t* codes,
+                                                       uint16_t (&values)[kCodePanels][kBStep]) {
+  for (int64_t i = 0; i < kBStep; i += kCodeRow) {
+    decode(codes, values[0] + i);
+    decode(codes + kCodeRow, values[1] + i);
+    codes += kCodePanels * kCodeRow;
+  }
+}
+
+// 16 rows x 2 panels of codes.
+void tile_of_codes(const Product& job, int64_t panel, bool one_panel) {
+  alignas(64) uint16_t values[2][kCodePanels][kBStep];
+  const uint16_t* a = static_cast<const uint16_t*>(job.a.data);
+  const uint8_t* codes = job.b + panel * job.panel_stride;
+  const int64_t columns = job.columns - panel * kVnniPanel;
+  const Target target = {job.c + panel * kVnniPanel, job.ldc, job.rows,
+                         least_of(columns, width(kWide))};
+  const int64_t steps = round_up(job.K, kVnniK) / kVnniK, stride = kScaleBlock / kVnniK;
+  Totals<kWide> totals(job, target, job.a.scales, job.b_scales + panel * job.b_scale_stride);
+  int64_t block = 0;
+  for (int64_t step = 0; step < steps; ++block) {
+    clear_sums();
+    for (const int64_t end = least_of(steps, step + stride); step < end; ++step) {
+      auto& now = values[step % 2];
+      decode_step(codes, now);
+      accumulate<kWide>(a, nullptr, now[0], now[one_panel ? 0 : 1], 1);
+      a += kTileElements;
+      codes += kCodePanels * kBStep;
+    }
+    if (block > 0) totals.add(block - 1, false);
+    store_sums<kWide>(totals.sums[block % 2], width(kWide));
+  }
+  totals.add(block - 1, true);
+}
+
 const Engine engine = {kVnniPanel,   kVnniK,       2,           32,  kVnniBlockRows,
                        kVnniBlockK,  &vnni_pack_b, &vnni_pack_a, &multiply};
 
 }  // namespace
 
 const Engine& amx_engine() { return engine; }
+
+void amx_multiply_codes(const Product& product) {
+  Product job = product;
+  job.b_factor = kFactor;
+  const TileShapes shapes;
+  asm volatile("ldtilecfg %0" ::"m"(shapes));
+  const int64_t panels = (job.columns + kVnniPanel - 1) / kVnniPanel;
+  for (int64_t panel = 0; panel < panels; panel += kCodePanels) {
+    tile_of_codes(job, panel, panel + 1 == panels);
+  }
+  asm volatile("tilerelease" ::);
+}
 #else
+void amx_multiply_codes(const Product&) {}
 const Engine& amx_engine() { return fp32_engine(); }
 #endif
 

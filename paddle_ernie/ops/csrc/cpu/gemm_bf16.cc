@@ -81,7 +81,8 @@ void tile(const Product& job, int64_t row, int64_t panel) {
               _mm512_mul_ps(_mm512_set1_ps(job.a.scales[block * job.a.scale_stride + row + r]),
                             _mm512_loadu_ps(scale));
           const __m512 before = _mm512_maskz_loadu_ps(sums ? mask : 0, to);
-          result = _mm512_fmadd_ps(result, both, before);
+          result = _mm512_fmadd_ps(_mm512_mul_ps(result, _mm512_set1_ps(job.b_factor)), both,
+                                   before);
         }
         _mm512_mask_storeu_ps(to, mask, result);
       }

@@ -53,6 +53,7 @@ struct Product {
   int64_t panel_stride;    // bytes from panel to panel
   const float* b_scales;   // FP8: likewise
   int64_t b_scale_stride;  // floats from panel to panel
+  float b_factor = 1.0f;   // FP8: a power of two, by which the values in `b` are too small
   float* c;
   int64_t ldc;
   bool accumulate;

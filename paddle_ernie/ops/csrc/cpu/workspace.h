@@ -35,6 +35,12 @@ class Workspace {
     return static_cast<T*>(data_);
   }
 
+  // What the last get() returned.
+  template <class T>
+  T* data() const {
+    return static_cast<T*>(data_);
+  }
+
  private:
   void release() {
     expose(bytes_);
