@@ -23,28 +23,32 @@ BIAS = "moe_statics.e_score_correction_bias"
 
 def to_hf(arrays: Mapping[str, np.ndarray], config: ModelConfig) -> Arrays:
     """Public names and layout of all our arrays."""
-    result: Arrays = {
-        "model.embed_tokens.weight": arrays["embed_tokens"],
-        "model.norm.weight": arrays["norm"],
-    }
-    if not config.tie_word_embeddings:
-        result["lm_head.weight"] = arrays["lm_head"]
-    for ours, theirs, is_moe in _blocks(config):
+    return {name: np.ascontiguousarray(array) for name, array in iterate_hf(arrays, config)}
+
+
+def iterate_hf(
+    arrays: Mapping[str, np.ndarray], config: ModelConfig
+) -> Iterator[tuple[str, np.ndarray]]:
+    """The same one by one, as views where possible: `arrays` may read from a file on demand."""
+    yield "model.embed_tokens.weight", arrays["embed_tokens"]
+    for ours, theirs, is_moe in blocks(config):
         for name in NORMS:
-            result[f"{theirs}.{name}.weight"] = arrays[f"{ours}.{name}"]
+            yield f"{theirs}.{name}.weight", arrays[f"{ours}.{name}"]
         qkv = np.split(arrays[f"{ours}.self_attn.qkv_proj"], _qkv_cuts(config), axis=1)
         for name, part in zip("qkv", qkv, strict=True):
-            result[f"{theirs}.self_attn.{name}_proj.weight"] = part.T
-        result[f"{theirs}.self_attn.o_proj.weight"] = arrays[f"{ours}.self_attn.o_proj"].T
+            yield f"{theirs}.self_attn.{name}_proj.weight", part.T
+        yield f"{theirs}.self_attn.o_proj.weight", arrays[f"{ours}.self_attn.o_proj"].T
         if is_moe:
-            _moe_to_hf(arrays, f"{ours}.mlp", result, f"{theirs}.mlp", config)
+            yield from _moe_to_hf(arrays, f"{ours}.mlp", f"{theirs}.mlp", config)
         else:
-            _mlp_to_hf(arrays, f"{ours}.mlp", result, f"{theirs}.mlp")
+            yield from _mlp_to_hf(arrays, f"{ours}.mlp", f"{theirs}.mlp")
     if config.num_nextn_predict_layers:
-        result["model.mtp_hidden_norm.0.weight"] = arrays["mtp.hidden_norm"]
-        result["model.mtp_emb_norm.0.weight"] = arrays["mtp.embedding_norm"]
-        result["model.mtp_linear_proj.0.weight"] = _swap_halves(arrays["mtp.proj"]).T
-    return {name: np.ascontiguousarray(array) for name, array in result.items()}
+        yield "model.mtp_hidden_norm.0.weight", arrays["mtp.hidden_norm"]
+        yield "model.mtp_emb_norm.0.weight", arrays["mtp.embedding_norm"]
+        yield "model.mtp_linear_proj.0.weight", swap_halves(arrays["mtp.proj"]).T
+    yield "model.norm.weight", arrays["norm"]
+    if not config.tie_word_embeddings:
+        yield "lm_head.weight", arrays["lm_head"]
 
 
 def from_hf(source: Mapping[str, np.ndarray], config: ModelConfig) -> Arrays:
@@ -58,7 +62,7 @@ def from_hf(source: Mapping[str, np.ndarray], config: ModelConfig) -> Arrays:
     }
     if not config.tie_word_embeddings:
         result["lm_head"] = source["lm_head.weight"]
-    for ours, theirs, is_moe in _blocks(config):
+    for ours, theirs, is_moe in blocks(config):
         for name in NORMS:
             result[f"{ours}.{name}"] = source[f"{theirs}.{name}.weight"]
         qkv = [source[f"{theirs}.self_attn.{name}_proj.weight"].T for name in "qkv"]
@@ -71,7 +75,7 @@ def from_hf(source: Mapping[str, np.ndarray], config: ModelConfig) -> Arrays:
     if config.num_nextn_predict_layers:
         result["mtp.hidden_norm"] = source["model.mtp_hidden_norm.0.weight"]
         result["mtp.embedding_norm"] = source["model.mtp_emb_norm.0.weight"]
-        result["mtp.proj"] = _swap_halves(source["model.mtp_linear_proj.0.weight"].T)
+        result["mtp.proj"] = swap_halves(source["model.mtp_linear_proj.0.weight"].T)
     return {name: np.ascontiguousarray(array) for name, array in result.items()}
 
 
@@ -84,7 +88,7 @@ def public_names(config: ModelConfig) -> list[str]:
         names += [
             f"model.mtp_{part}.0.weight" for part in ("hidden_norm", "emb_norm", "linear_proj")
         ]
-    for _, prefix, is_moe in _blocks(config):
+    for _, prefix, is_moe in blocks(config):
         names += [f"{prefix}.{norm}.weight" for norm in NORMS]
         names += [f"{prefix}.self_attn.{name}_proj.weight" for name in "qkvo"]
         mlps = [f"{prefix}.mlp"]
@@ -97,7 +101,7 @@ def public_names(config: ModelConfig) -> list[str]:
     return names
 
 
-def _blocks(config: ModelConfig) -> Iterator[tuple[str, str, bool]]:
+def blocks(config: ModelConfig) -> Iterator[tuple[str, str, bool]]:
     """(our prefix, public prefix, whether it has experts) of every block."""
     for layer in range(config.num_hidden_layers):
         yield f"layers.{layer}", f"model.layers.{layer}", config.is_moe_layer(layer)
@@ -110,17 +114,19 @@ def _qkv_cuts(config: ModelConfig) -> list[int]:
     return [heads * config.dim_per_head, (heads + kv_heads) * config.dim_per_head]
 
 
-def _swap_halves(proj: np.ndarray) -> np.ndarray:
+def swap_halves(proj: np.ndarray) -> np.ndarray:
     """Ours is [hidden; embedding] as DeepSeek-V3 writes it, ERNIE's is [embedding; hidden]."""
     half = len(proj) // 2
     return np.concatenate([proj[half:], proj[:half]])
 
 
-def _mlp_to_hf(arrays: Mapping[str, np.ndarray], ours: str, result: Arrays, theirs: str) -> None:
+def _mlp_to_hf(
+    arrays: Mapping[str, np.ndarray], ours: str, theirs: str
+) -> Iterator[tuple[str, np.ndarray]]:
     gate, up = np.split(arrays[f"{ours}.gate_up_proj"], 2, axis=1)
-    result[f"{theirs}.gate_proj.weight"] = gate.T
-    result[f"{theirs}.up_proj.weight"] = up.T
-    result[f"{theirs}.down_proj.weight"] = arrays[f"{ours}.down_proj"].T
+    yield f"{theirs}.gate_proj.weight", gate.T
+    yield f"{theirs}.up_proj.weight", up.T
+    yield f"{theirs}.down_proj.weight", arrays[f"{ours}.down_proj"].T
 
 
 def _mlp_from_hf(source: Mapping[str, np.ndarray], theirs: str, result: Arrays, ours: str) -> None:
@@ -130,21 +136,18 @@ def _mlp_from_hf(source: Mapping[str, np.ndarray], theirs: str, result: Arrays, 
 
 
 def _moe_to_hf(
-    arrays: Mapping[str, np.ndarray], ours: str, result: Arrays, theirs: str, config: ModelConfig
-) -> None:
-    result[f"{theirs}.{GATE}"] = arrays[f"{ours}.gate"]
-    bias = arrays[f"{ours}.correction_bias"][None]
-    result[f"{theirs}.{BIAS}"] = bias
+    arrays: Mapping[str, np.ndarray], ours: str, theirs: str, config: ModelConfig
+) -> Iterator[tuple[str, np.ndarray]]:
+    yield f"{theirs}.{GATE}", arrays[f"{ours}.gate"]
+    yield f"{theirs}.{BIAS}", arrays[f"{ours}.correction_bias"][None]
+    parts = {
+        f"expert.{name}": arrays[f"{ours}.experts_{name}"] for name in ("gate_up_proj", "down_proj")
+    }
     for expert in range(config.moe_num_experts):
-        weights = {
-            name: arrays[f"{ours}.experts_{name}"][expert] for name in ("gate_up_proj", "down_proj")
-        }
-        _mlp_to_hf(
-            {f"expert.{name}": array for name, array in weights.items()},
-            "expert", result, f"{theirs}.experts.{expert}",
-        )  # fmt: skip
+        one = {name: array[expert] for name, array in parts.items()}
+        yield from _mlp_to_hf(one, "expert", f"{theirs}.experts.{expert}")
     if config.moe_num_shared_experts:
-        _mlp_to_hf(arrays, f"{ours}.shared_experts", result, f"{theirs}.shared_experts")
+        yield from _mlp_to_hf(arrays, f"{ours}.shared_experts", f"{theirs}.shared_experts")
 
 
 def _moe_from_hf(

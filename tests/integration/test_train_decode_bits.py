@@ -1,7 +1,8 @@
 """What the trainer computes for a token and what generation computes are the same bits.
 
 One packed row with two documents through the training forward; then each document alone, its first
-part as a prompt (in chunks) and the rest token by token through a cache.
+part as a prompt (in chunks) and the rest token by token through a cache; and all documents together
+in the batches of a server, which an InferenceModel continues.
 """
 
 import numpy as np
@@ -12,9 +13,11 @@ from hypothesis import strategies as st
 
 from paddle_ernie.config.model import ModelConfig
 from paddle_ernie.models.cache import KVCache
+from paddle_ernie.models.inference import InferenceModel
 from paddle_ernie.models.model import ErnieMoeModel
 from paddle_ernie.ops import library
 from paddle_ernie.ops.numerics import BF16, FP8, FP32, Recipe
+from paddle_ernie.ops.paged_attention import PagedBatch, pages_for
 from paddle_ernie.ops.token_logprobs import logprobs_of_logits
 
 VOCABULARY = 131
@@ -83,6 +86,49 @@ def decoding_logprobs(model: ErnieMoeModel, document: np.ndarray, chunks: list[i
         found.append(logprobs)
         start += size
     return np.concatenate([np.asarray(part) for part in found])
+
+
+def serving_logprobs(
+    model: ErnieMoeModel, documents: list[np.ndarray], rng: np.random.Generator
+) -> list[np.ndarray]:
+    """The same from steps of an InferenceModel: some documents go on by some tokens each time."""
+    server = InferenceModel(model)
+    pages = server.new_pages(sum(pages_for(len(document)) for document in documents))
+    tables = [pages.allocate(pages_for(len(document))) for document in documents]
+    read = [0] * len(documents)
+    found: list[list[np.ndarray]] = [[] for _ in documents]
+    while left := [i for i, document in enumerate(documents) if read[i] < len(document) - 1]:
+        chosen = [int(i) for i in rng.permutation(left)[: rng.integers(1, len(left) + 1)]]
+        sizes = [min(int(rng.integers(1, 60)), len(documents[i]) - 1 - read[i]) for i in chosen]
+        pieces = [documents[i][read[i] : read[i] + n] for i, n in zip(chosen, sizes, strict=True)]
+        batch = PagedBatch([tables[i] for i in chosen], [read[i] for i in chosen], sizes)
+        ids = np.concatenate(pieces)
+        logits = server.step(ids, pages, batch, np.arange(len(ids))).logits_RV
+        for i, size, part in zip(
+            chosen, sizes, np.split(logits, np.cumsum(sizes)[:-1]), strict=True
+        ):
+            targets = documents[i][read[i] + 1 : read[i] + size + 1]
+            found[i].append(np.asarray(logprobs_of_logits(paddle.to_tensor(part), targets)[0]))
+            read[i] += size
+    return [np.concatenate(parts) for parts in found]
+
+
+@pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
+@settings(max_examples=6)
+@given(
+    lengths=st.lists(st.integers(2, 150), min_size=1, max_size=6),
+    seed=st.integers(0, 1000),
+    threads=st.sampled_from([1, 2, 3]),
+)
+def test_serving_repeats_the_training_forward(model, recipe, lengths, seed, threads):
+    rng = np.random.default_rng(seed)
+    documents = [rng.integers(0, VOCABULARY, length) for length in lengths]
+    model.recipe = recipe
+    trained = training_logprobs(model, documents)
+    with library.using(threads=threads):
+        served = serving_logprobs(model, documents, rng)
+    for found, expected in zip(served, trained, strict=True):
+        np.testing.assert_array_equal(found.view(np.uint32), expected.view(np.uint32))
 
 
 @pytest.mark.parametrize("recipe", RECIPES.values(), ids=RECIPES)
