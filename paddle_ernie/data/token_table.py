@@ -4,29 +4,23 @@ Two families of tokenizers can represent every byte string, and only these are a
 
     byte level      every piece is written in an alphabet of 256 printable characters, one per byte
     byte fallback   pieces are text with U+2581 for a space, and <0x00> .. <0xFF> stand for bytes
+
+A vocabulary that lacks some bytes passes if its normaliser turns every character that needs them
+into U+FFFD, so that nothing vanishes from a text unseen.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from paddle_ernie.utils.errors import DataError
+from paddle_ernie.utils.utf8 import byte_alphabet, continues, led_by
 
 SPACE_MARK = "\u2581"
 MAX_ENTRIES = 1 << 22
 """Far beyond any vocabulary; an id above it would ask for gigabytes."""
 
 BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
-
-
-def byte_alphabet() -> list[str]:
-    """The character that stands for each byte 0 .. 255 in a byte-level vocabulary (GPT-2's rule).
-
-    Printable Latin-1 characters stand for themselves; the rest are moved up past U+0100, in order.
-    """
-    printable = [*range(ord("!"), ord("~") + 1), *range(0xA1, 0xAC + 1), *range(0xAE, 0xFF + 1)]
-    moved = iter(range(0x100, 0x200))
-    return [chr(byte) if byte in printable else chr(next(moved)) for byte in range(256)]
 
 
 def is_byte_level(definition: dict[str, Any]) -> bool:
@@ -52,11 +46,10 @@ def drops_leading_space(definition: dict[str, Any]) -> bool:
     )
 
 
-def token_table(definition: dict[str, Any], where: str) -> tuple[list[bytes], list[int]]:
-    """Bytes of each id, and the 256 ids of single bytes. Control tokens stand for no bytes.
+def token_table(definition: dict[str, Any], where: str) -> tuple[list[bytes], list[int | None]]:
+    """Bytes of each id (none for control tokens), and the id of each single byte, if there is one.
 
-    Raises DataError if some byte has no token, because then some text could not be represented,
-    and if two pieces share an id or one is absurdly large.
+    Raises DataError if two pieces share an id or one is absurdly large.
     """
     vocabulary = model_vocabulary(definition)
     added = definition.get("added_tokens") or []
@@ -73,7 +66,32 @@ def token_table(definition: dict[str, Any], where: str) -> tuple[list[bytes], li
         table[index] = read(piece, characters)
     for token in added:
         table[token["id"]] = b"" if token["special"] else token["content"].encode()
-    return table, _single_bytes(definition, vocabulary, where)
+    return table, [vocabulary.get(name) for name in _byte_names(definition)]
+
+
+def check_bytes(
+    byte_ids: list[int | None],
+    replaced: Callable[[str], bool],
+    kind: str,
+    where: str,
+) -> None:
+    """Raise DataError if text could vanish because a byte has no token.
+
+    `replaced` says whether a character is turned into U+FFFD.
+    """
+    missing = [byte for byte, index in enumerate(byte_ids) if index is None]
+    needed = [
+        byte
+        for byte in missing
+        if continues(byte)
+        or ((points := led_by(byte)) and not all(replaced(chr(points[i])) for i in (0, -1)))
+    ]
+    if needed:
+        raise DataError(
+            f"tokenizer {where}: {len(missing)} of 256 bytes have no token (first: "
+            f"0x{missing[0]:02X}, {kind} pieces expected), so some text could not be represented; "
+            "use a byte-level BPE or a SentencePiece model trained with byte_fallback"
+        )
 
 
 def model_vocabulary(definition: dict[str, Any]) -> dict[str, int]:
@@ -84,18 +102,10 @@ def model_vocabulary(definition: dict[str, Any]) -> dict[str, int]:
     return {piece: index for index, (piece, _) in enumerate(vocabulary)}
 
 
-def _single_bytes(definition: dict[str, Any], vocabulary: dict[str, int], where: str) -> list[int]:
+def _byte_names(definition: dict[str, Any]) -> list[str]:
     if is_byte_level(definition):
-        names, kind = byte_alphabet(), "byte-level"
-    else:
-        names, kind = [f"<0x{byte:02X}>" for byte in range(256)], "byte-fallback"
-    if missing := [byte for byte, name in enumerate(names) if name not in vocabulary]:
-        raise DataError(
-            f"tokenizer {where}: {len(missing)} of 256 bytes have no token (first: "
-            f"0x{missing[0]:02X}, {kind} pieces expected), so some text could not be represented; "
-            "use a byte-level BPE or a SentencePiece model trained with byte_fallback"
-        )
-    return [vocabulary[name] for name in names]
+        return byte_alphabet()
+    return [f"<0x{byte:02X}>" for byte in range(256)]
 
 
 def _byte_level_piece(piece: str, characters: dict[str, int]) -> bytes:

@@ -13,8 +13,9 @@ import codecs
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,12 @@ from tokenizers import Tokenizer as Pipeline
 
 from paddle_ernie.data import chat
 from paddle_ernie.data.sentencepiece_model import read_sentencepiece
-from paddle_ernie.data.token_table import drops_leading_space, token_table
+from paddle_ernie.data.token_table import (
+    check_bytes,
+    drops_leading_space,
+    is_byte_level,
+    token_table,
+)
 from paddle_ernie.utils.errors import DataError
 from paddle_ernie.utils.files import write_json, write_text
 
@@ -43,6 +49,9 @@ DEFAULT_EOS_NAMES = (
     "<|eot_id|>",
 )
 """Looked for when a given tokenizer does not say which token ends a document."""
+
+REPLACEMENT = "\ufffd"
+"""Stands for what a vocabulary cannot represent."""
 
 RARE_TEXT = "\ua66e\U0001f0a1"
 """A letter and a playing card that no vocabulary holds and no normaliser changes."""
@@ -64,6 +73,8 @@ class Tokenizer:
         self._added = {token["content"]: token["id"] for token in definition["added_tokens"]}
         self._leaks = self._find_leaks()
         self._drops_space = drops_leading_space(definition)
+        kind = "byte-level" if is_byte_level(definition) else "byte-fallback"
+        check_bytes(self._byte_ids, self._replaces, kind, where)
         self._check_rare_text(where)
         self.eos_id = self._special("eos", where)
         self.bos_id = self._special("bos", where, default=self.eos_id)
@@ -142,6 +153,11 @@ class Tokenizer:
         decisive = json.dumps([self._definition, self.eos_id], sort_keys=True)
         return hashlib.sha256(decisive.encode()).hexdigest()
 
+    @property
+    def added_tokens(self) -> Mapping[str, int]:
+        """Ids of special tokens, tags and what else was added to the vocabulary, by name."""
+        return MappingProxyType(self._added)
+
     def token_id(self, name: str) -> int:
         """The id of a special token, such as `<|turn_end|>`."""
         if name not in self._added:
@@ -168,11 +184,13 @@ class Tokenizer:
         return [np.array(encoding.ids, self.dtype) for encoding in encodings]
 
     def encode_bytes(self, data: bytes) -> list[int]:
-        """Ids of any bytes: valid UTF-8 as text, every other byte by the token of that byte."""
+        """Ids of any bytes: valid UTF-8 as text, every other byte by its token, or as U+FFFD."""
         ids: list[int] = []
         for part in re.split("([\udc80-\udcff]+)", data.decode("utf-8", "surrogateescape")):
             if part and "\udc80" <= part[0] <= "\udcff":
-                ids += [self._byte_ids[ord(character) - 0xDC00] for character in part]
+                for character in part:
+                    index = self._byte_ids[ord(character) - 0xDC00]
+                    ids += self.encode(REPLACEMENT) if index is None else [index]
             elif part:
                 ids += self.encode(part)
         return ids
@@ -204,6 +222,9 @@ class Tokenizer:
             f"tokenizer {where}: no token that ends a document; name one as eos_token in "
             f"{CONFIG_FILE} beside it (special tokens: {', '.join(sorted(self._added)) or 'none'})"
         )
+
+    def _replaces(self, character: str) -> bool:
+        return self.decode(self.encode(character)) == REPLACEMENT
 
     def _check_rare_text(self, where: str) -> None:
         """All byte tokens may be there and yet unused, as with byte_fallback switched off."""
