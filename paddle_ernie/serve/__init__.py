@@ -1,0 +1,1 @@
+"""Rollout and chat server: engine, HTTP server with FastDeploy's API, client."""

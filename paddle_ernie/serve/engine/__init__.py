@@ -1,0 +1,1 @@
+"""Continuous batching on paged memory: requests in, tokens out."""
