@@ -1,0 +1,1 @@
+"""The HTTP API: FastDeploy's bodies, and the handlers around an engine."""

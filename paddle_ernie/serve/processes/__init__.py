@@ -1,0 +1,1 @@
+"""The server's processes: start, drain, and a front over several engines."""
