@@ -4,8 +4,10 @@
     python tools/generate.py --model DIR --prompt "def main("
     python tools/generate.py --model DIR --prompt - --temperature 0 < prompt.txt
     python tools/generate.py --model DIR --prompt "import" --subnet layers=4,experts=8 --moe-k 1
+    python tools/generate.py --model DIR --chat
 
-Prompt and continuation go to stdout, the speed to stderr.
+Prompt and continuation go to stdout, the speed to stderr. A chat remembers earlier turns; Ctrl-C
+stops an answer, /help lists commands.
 Exit codes: 0 done, 1 damaged model, 2 bad option or input, 130 interrupted.
 """
 
@@ -33,6 +35,12 @@ def main() -> int:
     """Load, generate, stream."""
     arguments = _parser().parse_args()
     configure_threads(arguments.threads)
+    if arguments.chat:
+        return _chat(arguments)
+    return _continue(arguments)
+
+
+def _continue(arguments: argparse.Namespace) -> int:
     prompt = _read_stdin() if arguments.prompt == "-" else arguments.prompt
     # Tensors and Paddle come after the threads are set, and after the options were understood.
     import_paddle()
@@ -72,6 +80,36 @@ def main() -> int:
     return ExitCode.DONE
 
 
+def _chat(arguments: argparse.Namespace) -> int:
+    import_paddle()
+    from paddle_ernie.data.tokenizer import Tokenizer
+    from paddle_ernie.serve.api.chat_template import load_chat_template
+    from paddle_ernie.serve.engine.engine import Engine
+    from paddle_ernie.serve.engine.options import EngineOptions
+    from paddle_ernie.serve.engine.weights import load_weights
+    from paddle_ernie.serve.terminal import TerminalChat
+    from paddle_ernie.serve.types import SamplingParams
+
+    options = EngineOptions(
+        max_num_seqs=1,
+        precision=arguments.precision,
+        moe_k=arguments.moe_k,
+        subnet=arguments.subnet,
+    )
+    tokenizer = Tokenizer.load(arguments.model)
+    engine = Engine(load_weights(arguments.model, options), tokenizer, options)
+    template = load_chat_template(tokenizer, arguments.model)
+    sampling = SamplingParams(
+        max_tokens=arguments.max_tokens,
+        temperature=arguments.temperature,
+        top_p=arguments.top_p,
+        top_k=arguments.top_k,
+        seed=arguments.seed,
+    )
+    TerminalChat(engine, template, sampling, Console()).run()
+    return ExitCode.DONE
+
+
 def _plan(subnet: str | None, model: "ErnieMoeModel") -> "ForwardPlan | None":
     if subnet is None:
         return None
@@ -108,7 +146,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = tool_parser(__doc__ or "")
     add = parser.add_argument
     add("--model", type=Path, required=True, metavar="DIR", help="model directory or checkpoint")
-    add("--prompt", required=True, metavar="TEXT", help="text to continue; - reads it from stdin")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--prompt", metavar="TEXT", help="text to continue; - reads it from stdin")
+    what.add_argument("--chat", action="store_true", help="a conversation on the terminal")
     add(
         "--max-tokens",
         type=whole_number(0),

@@ -152,3 +152,9 @@ def test_a_damaged_model_is_a_failure(model_dir, run, tmp_path):
     code, _, errors = run("--model", damaged, "--prompt", "x")
     assert code == 1
     assert "model.safetensors" in errors
+
+
+def test_a_chat_from_a_pipe(model_dir, run):
+    code, text, errors = run("--model", model_dir, "--chat", "--max-tokens", 4, stdin=b"def\n")
+    assert code == 0, errors
+    assert "positions used" in text
