@@ -1,7 +1,8 @@
 """What is served, whether it is well, and control over it: models, health, pauses, weights.
 
 Control calls answer {"request_id", "status", "error_message", "result"}, as FastDeploy's; one that
-failed has status "error" and HTTP 500, and leaves the server as it was.
+failed has status "error" and leaves the server as it was: HTTP 400 if the call was wrong, 500 if the
+server could not do it, and, as FastDeploy has it, for new weights without a pause.
 """
 
 import dataclasses
@@ -22,7 +23,7 @@ from paddle_ernie.serve.api.service import Service
 from paddle_ernie.serve.api.settings import ServerSettings
 from paddle_ernie.serve.api.streaming import encode, json_response
 from paddle_ernie.serve.engine.control import TAGS, WeightsUpdate
-from paddle_ernie.utils.errors import PaddleErnieError
+from paddle_ernie.utils.errors import InputError, PaddleErnieError
 
 NOT_PAUSED = "Pause LLM Engine first before calling updating weights"
 SECRET_SETTINGS = frozenset({"api_keys"})
@@ -179,15 +180,19 @@ async def _call(method: str, work: Awaitable[Any]) -> Response:
     """Await a control call and report it."""
     try:
         result = await work
+    except InputError as error:
+        return _failure(method, str(error), HTTPStatus.BAD_REQUEST)
     except PaddleErnieError as error:
         return _failure(method, str(error))
     return json_response(_report("success", None, result))
 
 
-def _failure(method: str, reason: str) -> Response:
+def _failure(
+    method: str, reason: str, status: HTTPStatus = HTTPStatus.INTERNAL_SERVER_ERROR
+) -> Response:
     message = f"Failed run control method {method}: {reason}"
     body = encode(_report("error", message, None))
-    return Response(body, HTTPStatus.INTERNAL_SERVER_ERROR, media_type="application/json")
+    return Response(body, status, media_type="application/json")
 
 
 def _report(status: str, message: str | None, result: Any) -> dict[str, Any]:

@@ -70,6 +70,6 @@ CHAT_RESPONSES = generation_responses(ChatCompletion, ChatChunk)
 COMPLETION_RESPONSES = generation_responses(Completion, Completion)
 CONTROL_RESPONSES: Responses = {
     200: {"model": ControlResponse, "description": "Done"},
-    400: {"model": ErrorResponse, "description": "The call cannot be understood"},
+    400: {"model": ErrorResponse | ControlResponse, "description": "The call is wrong"},
     500: {"model": ControlResponse, "description": "Not done; what was served before still is"},
 }

@@ -159,19 +159,19 @@ def test_weights_change_under_running_requests(server):
 
 
 @pytest.mark.parametrize(
-    ("body", "message"),
+    ("status", "body", "message"),
     [
-        ({"version": "bad"}, "model.safetensors"),
-        ({"version": "nowhere"}, "nowhere"),
-        ({"path": "../.."}, "not inside"),
-        ({"version": "v3"}, "version.yaml"),
-        ({"version": "v1", "verify_checksum": True}, "checksum"),
+        (500, {"version": "bad"}, "model.safetensors"),
+        (400, {"version": "nowhere"}, "nowhere"),
+        (400, {"path": "../.."}, "not inside"),
+        (400, {"version": "v3"}, "version.yaml"),
+        (400, {"version": "v1", "verify_checksum": True}, "checksum"),
     ],
 )
-def test_what_is_wrong_with_new_weights_leaves_the_old_ones(server, body, message):
+def test_what_is_wrong_with_new_weights_leaves_the_old_ones(server, status, body, message):
     fields = {"prompt": "def", "max_tokens": 8, "temperature": 0}
     before = choice(server.post(PROMPT, **fields))
-    report = control(server, "/v1/update_weights", 500, mode="keep", **body)
+    report = control(server, "/v1/update_weights", status, mode="keep", **body)
     assert message in report["error_message"]
     assert choice(server.post(PROMPT, **fields))["text"] == before["text"]
 
@@ -181,7 +181,7 @@ def test_sleep_and_wakeup(server):
     before = choice(server.post(PROMPT, **fields))["text"]
     control(server, "/v1/sleep?tags=weight,kv_cache")
     assert server.post(PROMPT, **fields).status_code == 503
-    assert "wakeup" in control(server, "/v1/resume", 500)["error_message"]
+    assert "wakeup" in control(server, "/v1/resume", 400)["error_message"]
     control(server, "/v1/wakeup?tags=weight")
     assert server.post(PROMPT, **fields).status_code == 503, "keys and values are still missing"
     control(server, "/v1/wakeup")
