@@ -27,7 +27,7 @@ MAX_NAME_BYTES = 240  # with the suffix, below the 255 of common file systems
 _WORKING = ".writing-"
 _NOT_A_PICKLE = (
     pickle.UnpicklingError, EOFError, ValueError, TypeError, IndexError, KeyError, AttributeError,
-    OverflowError, MemoryError, SyntaxError,
+    OverflowError, MemoryError, SyntaxError, RuntimeError, SystemError,
 )  # fmt: skip
 """What unpickling other bytes raises."""
 

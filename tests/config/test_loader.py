@@ -14,7 +14,7 @@ from paddle_ernie.config.stages import PipelineConfig, PretrainConfig
 from paddle_ernie.utils.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
-KUBERNETES = ROOT / "deploy" / "k8s"  # manifests for a cluster, not configurations of ours
+KUBERNETES = ROOT / "deploy" / "fastdeploy" / "kubernetes"  # not configurations of ours
 OUR_FILES = sorted(
     path
     for folder in ("configs", "deploy")

@@ -69,7 +69,13 @@ class LiveServer:
 @contextlib.contextmanager
 def serving(model_dir: Path, tmp_path: Path, engine=None, **settings) -> Iterator[LiveServer]:
     """A server of a model; `engine`: EngineOptions, the rest are ServerSettings."""
-    options = {"max_num_seqs": 8, "max_num_batched_tokens": 128, "num_pages": 60, **(engine or {})}
+    small = {
+        "max_num_seqs": 8,
+        "max_num_batched_tokens": 128,
+        "num_pages": 60,
+        "max_model_len": 512,
+    }
+    options = {**small, **(engine or {})}
     own = ServerSettings(model_dir=model_dir, access_log=tmp_path / "access.jsonl", **settings)
     server = LiveServer(model_dir, EngineOptions(**options), own)
     try:

@@ -33,7 +33,7 @@ if __name__ == "__main__":
     sys.exit(run_main(lambda: serve(make_worker, settings)))
 """
 START_SECONDS = 120
-SMALL = {"max_num_seqs": 16, "max_num_batched_tokens": 64, "num_pages": 120}
+SMALL = {"max_num_seqs": 16, "max_num_batched_tokens": 64, "num_pages": 120, "max_model_len": 512}
 
 
 @dataclass

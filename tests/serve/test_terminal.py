@@ -31,8 +31,8 @@ def conversation(template, tokenizer):
 def chat(make_engine, template):
     """chat(lines, **sampling): (what was shown, the chat, its engine)."""
 
-    def run(lines, **sampling):
-        engine = make_engine()
+    def run(lines, positions=512, **sampling):
+        engine = make_engine(max_model_len=positions, num_pages=positions // 8)
         screen, pending = io.StringIO(), list(lines)
 
         def read(_prompt):
@@ -119,7 +119,7 @@ def test_ctrl_c_stops_the_answer_and_the_chat_goes_on(chat):
         threading.Timer(0.05, os.kill, (os.getpid(), signal.SIGINT)).start()
         return "def"
 
-    shown, _, engine = chat([interrupting, "def"], max_tokens=480, min_tokens=480)
+    shown, _, engine = chat([interrupting, "def"], positions=4096, max_tokens=4000, min_tokens=4000)
     assert "stopped" in shown
     stats = engine.stats()
     assert (stats.aborted, stats.finished) == (1, 2)

@@ -1,8 +1,8 @@
 """What is served, whether it is well, and control over it: models, health, pauses, weights.
 
 Control calls answer {"request_id", "status", "error_message", "result"}, as FastDeploy's; one that
-failed has status "error" and leaves the server as it was: HTTP 400 if the call was wrong, 500 if the
-server could not do it, and, as FastDeploy has it, for new weights without a pause.
+failed has status "error" and leaves the server as it was: HTTP 400 if the call was wrong, 500 if
+the server could not do it, and, as FastDeploy has it, for new weights without a pause.
 """
 
 import dataclasses

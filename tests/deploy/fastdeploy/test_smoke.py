@@ -37,7 +37,7 @@ def url(tmp_path_factory) -> Iterator[str]:
     with serving(
         model,
         folder,
-        {"weights_dir": folder / "weights"},
+        {"weights_dir": folder / "weights", "max_model_len": 4096, "num_pages": 128},
         served_model_name="tiny",
         api_keys=("key",),
         max_concurrency=8,

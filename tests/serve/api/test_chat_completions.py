@@ -368,7 +368,8 @@ def test_a_body_that_is_no_json(talking):
 
 def test_a_running_request_id_is_not_given_twice(talking):
     fields = {"request_id": "same", "messages": chat("hello"), "ignore_eos": True}
-    body = {**fields, "stream": True, "max_tokens": 300, "min_tokens": 300}
+    body = {**fields, "stream": True, "max_tokens": 480, "min_tokens": 480, "n": 8}
+    body |= {"logprobs": True, "top_logprobs": 20}  # long enough to be found running
     with talking.client.stream("POST", PATH, json=body) as running:
         lines = running.iter_lines()
         next(lines)

@@ -165,7 +165,7 @@ def test_weights_change_under_running_requests(server):
         (400, {"version": "nowhere"}, "nowhere"),
         (400, {"path": "../.."}, "not inside"),
         (400, {"version": "v3"}, "version.yaml"),
-        (400, {"version": "v1", "verify_checksum": True}, "checksum"),
+        (500, {"version": "v1", "verify_checksum": True}, "checksum"),
     ],
 )
 def test_what_is_wrong_with_new_weights_leaves_the_old_ones(server, status, body, message):

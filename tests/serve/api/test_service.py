@@ -28,8 +28,8 @@ def in_service(model_dir):
 
     def run(body, settings=None, **options):
         async def main():
-            options.setdefault("num_pages", 60)
-            worker = EngineWorker(model_dir, EngineOptions(**options))
+            room = {"num_pages": 60, "max_model_len": 3840}
+            worker = EngineWorker(model_dir, EngineOptions(**{**room, **options}))
             await worker.start()
             try:
                 service = make_service(worker, settings or ServerSettings())
@@ -83,7 +83,7 @@ def test_outputs_of_all_sequences(in_service):
 @pytest.mark.parametrize("how", ["leave", "drop", "cancel", "drop_unread"])
 def test_nobody_listens_any_more(in_service, n, how):
     async def body(service):
-        wish, before = request(n=n, max_tokens=400), asyncio.all_tasks()
+        wish, before = request(n=n, max_tokens=2000), asyncio.all_tasks()
         generation = service.start("r", [PROMPT], wish, record())
 
         if how == "leave":
@@ -102,7 +102,7 @@ def test_nobody_listens_any_more(in_service, n, how):
         gc.collect()
         await until_idle(service)
         assert service.running == {}
-        assert service.worker.stats.generated_tokens < 400 * n
+        assert service.worker.stats.generated_tokens < 2000 * n
         await asyncio.sleep(0.01)
         assert asyncio.all_tasks() <= before, "tasks that merge outputs are left"
 
@@ -123,7 +123,7 @@ def test_all_sequences_or_none(in_service):
 def test_what_the_engine_refuses_is_the_callers_fault(in_service):
     async def body(service):
         with pytest.raises(ApiError, match="pages") as caught:
-            service.start("r", [PROMPT], request(max_tokens=400), record())
+            service.start("r", [PROMPT], request(max_tokens=2000), record())
         assert caught.value.status == 400 and service.running == {}
 
     in_service(body, num_pages=2)
@@ -132,7 +132,7 @@ def test_what_the_engine_refuses_is_the_callers_fault(in_service):
 @pytest.mark.parametrize("n", [1, 2])
 def test_a_failed_engine_ends_every_sequence(in_service, n):
     async def body(service):
-        async with service.start("r", [PROMPT], request(n=n, max_tokens=400), record()) as running:
+        async with service.start("r", [PROMPT], request(n=n, max_tokens=2000), record()) as running:
             service.worker._send(lambda engine: 1 / 0)
             with pytest.raises(ApiError, match="ZeroDivisionError") as caught:
                 await running.whole()

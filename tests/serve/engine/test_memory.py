@@ -16,5 +16,5 @@ def test_pages_are_what_memory_holds_and_what_can_be_used(make_engine, weights):
 
 
 def test_what_is_longer_than_the_model_is_meant_for(make_engine):
-    with pytest.raises(InputError, match="max_model_len is 513; expected at most 512"):
-        make_engine(max_model_len=513)
+    with pytest.raises(InputError, match="max_model_len is 8193; expected at most 8192"):
+        make_engine(max_model_len=8193)

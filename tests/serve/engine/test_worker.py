@@ -28,6 +28,7 @@ def in_worker(model_dir):
     @asynccontextmanager
     async def started(**options):
         options = {"max_num_seqs": 8, "max_num_batched_tokens": 64, "num_pages": 40, **options}
+        options.setdefault("max_model_len", 2560)
         worker = EngineWorker(model_dir, EngineOptions(**options))
         await worker.start()
         try:
@@ -93,15 +94,17 @@ def test_streams_bring_what_the_engine_makes(in_worker, make_engine):
 
 def test_leaving_a_stream_early_ends_its_request(in_worker):
     async def body(worker):
-        async for _ in worker.submit(request("left", PROMPT, max_tokens=400)):
+        async for _ in worker.submit(request("left", PROMPT, max_tokens=2000)):
             break
         gc.collect()
         await until(lambda: idle(worker))
-        task = asyncio.ensure_future(collect(worker.submit(request("cut", PROMPT, max_tokens=400))))
+        task = asyncio.ensure_future(
+            collect(worker.submit(request("cut", PROMPT, max_tokens=2000)))
+        )
         await until(lambda: worker.stats.running)
         task.cancel()
         await until(lambda: idle(worker))
-        stream = worker.submit(request("closed", PROMPT, max_tokens=400))
+        stream = worker.submit(request("closed", PROMPT, max_tokens=2000))
         await stream.get()
         await stream.cancel()
         assert await stream.get() is None
@@ -147,7 +150,7 @@ def test_what_cannot_be_served_is_said_at_once(in_worker):
 
 def test_a_name_is_taken_until_its_request_has_ended(in_worker):
     async def body(worker):
-        stream = worker.submit(request("0", PROMPT, max_tokens=400))
+        stream = worker.submit(request("0", PROMPT, max_tokens=2000))
         await stream.cancel()
         with pytest.raises(InputError, match="here already"):
             worker.submit(request("0", PROMPT))
@@ -159,7 +162,7 @@ def test_a_name_is_taken_until_its_request_has_ended(in_worker):
 
 def test_pause_abort_and_resume(in_worker):
     async def body(worker):
-        stream = worker.submit(request("0", PROMPT, max_tokens=400))
+        stream = worker.submit(request("0", PROMPT, max_tokens=2000))
         await stream.get()
         await worker.pause()
         assert await worker.is_paused()
@@ -177,7 +180,7 @@ def test_pause_abort_and_resume(in_worker):
 
 def test_new_weights_under_running_requests(in_worker, snapshots):
     async def body(worker):
-        stream = worker.submit(request("0", PROMPT, max_tokens=400))
+        stream = worker.submit(request("0", PROMPT, max_tokens=2000))
         parts = [await stream.get()]
         before = await worker.checksum()
         report = await worker.update_weights(WeightsUpdate(version="v1"))
@@ -191,7 +194,7 @@ def test_new_weights_under_running_requests(in_worker, snapshots):
     output = in_worker(body, weights_dir=snapshots)
     first, second = output.version_spans
     assert first == VersionSpan(0, second.start, 0)
-    assert second == VersionSpan(first.end, 400, 1)
+    assert second == VersionSpan(first.end, 2000, 1)
 
 
 def test_a_bad_update_leaves_the_old_weights_serving(in_worker, snapshots, save_model):
@@ -243,7 +246,7 @@ def test_sleep_and_wakeup_read_the_weights_again(in_worker, snapshots):
 
 def test_a_failure_of_the_engine_reaches_everyone(in_worker, monkeypatch):
     async def body(worker):
-        streams = [worker.submit(request(str(i), PROMPT, max_tokens=400)) for i in range(3)]
+        streams = [worker.submit(request(str(i), PROMPT, max_tokens=2000)) for i in range(3)]
         await streams[0].get()
 
         def fail(engine):
