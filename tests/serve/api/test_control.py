@@ -16,7 +16,8 @@ from paddle_ernie.serve.api.responses import (
 from tests.serve.live_server import serving
 
 CHAT, PROMPT = "/v1/chat/completions", "/v1/completions"
-LONG = {"max_tokens": 400, "min_tokens": 400, "temperature": 0}
+ROOM = {"max_model_len": 3000}
+LONG = {"max_tokens": 2500, "min_tokens": 2500, "temperature": 0}
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def snapshots(save_model, tmp_path_factory):
 @pytest.fixture
 def server(model_dir, snapshots, tmp_path):
     """A tiny model that can be given other weights."""
-    with serving(model_dir, tmp_path, engine={"weights_dir": snapshots}) as running:
+    with serving(model_dir, tmp_path, engine={"weights_dir": snapshots, **ROOM}) as running:
         yield running
 
 
@@ -152,7 +153,7 @@ def test_weights_change_under_running_requests(server):
     assert report["version"] == 2
     spans = choice(running.answer)["version_spans"]
     assert [span["version"] for span in spans] == [0, 2]
-    assert (spans[0]["start"], spans[0]["end"], spans[1]["end"]) == (0, spans[1]["start"], 400)
+    assert (spans[0]["start"], spans[0]["end"], spans[1]["end"]) == (0, spans[1]["start"], 2500)
     ended = Background(server)
     control(server, "/v1/update_weights", version="v1", mode="abort", kv="recompute")
     assert choice(ended.answer)["finish_reason"] == "abort"

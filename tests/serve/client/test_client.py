@@ -17,7 +17,7 @@ from tests.serve.snapshots import save_snapshot
 
 PROMPT = [30, 31, 32, 33, 34]
 GREEDY = SamplingParams(temperature=0.0, max_tokens=6, ignore_eos=True)
-LONG = SamplingParams(temperature=1.0, max_tokens=400, ignore_eos=True, seed=3)
+LONG = SamplingParams(temperature=1.0, max_tokens=400, ignore_eos=True, seed=3, logprobs=20)
 QUICK = Retry(total_s=0.3, first_s=0.02)
 
 

@@ -16,7 +16,8 @@ from paddle_ernie.serve.processes.run import check_binding, is_loopback, serve
 from paddle_ernie.utils.errors import InputError
 from tests.serve.real_server import free_port, serving
 
-LONG = {"prompt": "def main", "max_tokens": 400, "ignore_eos": True, "temperature": 0}
+ROOM = {"max_model_len": 3000}
+LONG = {"prompt": "def main", "max_tokens": 2500, "ignore_eos": True, "temperature": 0}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ class Stream(threading.Thread):
 )
 def test_a_signal_lets_running_requests_finish_and_refuses_new_ones(tmp_path, model_dir, number):
     metrics_port = free_port()
-    with serving(tmp_path, model_dir, metrics_port=metrics_port) as server:
+    with serving(tmp_path, model_dir, ROOM, metrics_port=metrics_port) as server:
         check_metrics_port(server, metrics_port)
         stream = Stream(server.url)
         with httpx.Client(base_url=server.url, timeout=30) as kept:
@@ -109,7 +110,7 @@ def until(condition, seconds: float = 20) -> None:
 
 
 def test_what_runs_too_long_is_aborted_and_told(tmp_path, model_dir):
-    with serving(tmp_path, model_dir, graceful_shutdown_s=0.0) as server:
+    with serving(tmp_path, model_dir, ROOM, graceful_shutdown_s=0.0) as server:
         streams = [Stream(server.url, n=4) for _ in range(3)]
         assert server.end() == 0
         for stream in streams:
@@ -121,7 +122,7 @@ def test_what_runs_too_long_is_aborted_and_told(tmp_path, model_dir):
 
 @pytest.mark.slow
 def test_a_second_signal_ends_it_at_once(tmp_path, model_dir):
-    with serving(tmp_path, model_dir, engine={"max_num_seqs": 1}) as server:
+    with serving(tmp_path, model_dir, engine={"max_num_seqs": 1, **ROOM}) as server:
         streams = [Stream(server.url)]
         waiting = [threading.Thread(target=_ask, args=(server.url,)) for _ in range(30)]
         for thread in waiting:
@@ -148,7 +149,7 @@ def fleet_server(tmp_path_factory, model_dir, save_model):
     snapshot = save_model(folder / "weights" / "v5", seed=5)
     (snapshot / "version.yaml").write_text("step: 5\n")
     engine = {"weights_dir": folder / "weights"}
-    with serving(folder, model_dir, engine=engine, workers=2) as server:
+    with serving(folder, model_dir, engine={**engine, **ROOM}, workers=2) as server:
         yield server
 
 
