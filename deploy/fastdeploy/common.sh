@@ -40,4 +40,23 @@ launch() {
   exec "$@"
 }
 
+# One FastDeploy server, with the settings that every such server has and then the flags given.
+launch_server() {
+  launch "${PYTHON:-python}" -m fastdeploy.entrypoints.openai.api_server \
+    --model "$MODEL_DIR" \
+    --host "$HOST" \
+    --port "$PORT" \
+    --metrics-port "$METRICS_PORT" \
+    --engine-worker-queue-port "$ENGINE_WORKER_QUEUE_PORT" \
+    --cache-queue-port "$CACHE_QUEUE_PORT" \
+    --tensor-parallel-size "$TENSOR_PARALLEL_SIZE" \
+    --max-model-len "$MAX_MODEL_LEN" \
+    --max-num-seqs "$MAX_NUM_SEQS" \
+    --max-concurrency "$MAX_CONCURRENCY" \
+    --gpu-memory-utilization "$GPU_MEMORY_UTILIZATION" \
+    --enable-logprob \
+    ${QUANTIZATION:+--quantization "$QUANTIZATION"} \
+    "$@"
+}
+
 load_settings

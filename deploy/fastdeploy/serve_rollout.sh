@@ -10,21 +10,8 @@ replay='{"enable_routing_replay":true,"routing_store_type":"local","local_store_
 
 export ENABLE_V1_KVCACHE_SCHEDULER=1 # /v1/pause needs it
 export FD_ENABLE_V1_UPDATE_WEIGHTS=1 # the older control calls take the newer path
-launch "${PYTHON:-python}" -m fastdeploy.entrypoints.openai.api_server \
-  --model "$MODEL_DIR" \
-  --host "$HOST" \
-  --port "$PORT" \
-  --metrics-port "$METRICS_PORT" \
-  --engine-worker-queue-port "$ENGINE_WORKER_QUEUE_PORT" \
-  --cache-queue-port "$CACHE_QUEUE_PORT" \
-  --tensor-parallel-size "$TENSOR_PARALLEL_SIZE" \
-  --max-model-len "$MAX_MODEL_LEN" \
-  --max-num-seqs "$MAX_NUM_SEQS" \
-  --max-concurrency "$MAX_CONCURRENCY" \
-  --gpu-memory-utilization "$GPU_MEMORY_UTILIZATION" \
+launch_server \
   --dynamic-load-weight \
   --load-strategy "$LOAD_STRATEGY" \
   --routing-replay-config "$replay" \
-  --enable-logprob \
-  ${QUANTIZATION:+--quantization "$QUANTIZATION"} \
   "$@"

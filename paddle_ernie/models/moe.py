@@ -66,7 +66,8 @@ class MoE(paddle.nn.Layer):
                 balance_losses.append(balance_loss(routing.probabilities, chosen, rows.seq_len))
         to = dispatch(ids, self.num_experts)
         if recorder is not None:
-            recorder.record(RouterStats(self.layer, to.counts, mean_entropy(probabilities)))
+            entropy = mean_entropy(probabilities)
+            recorder.record(RouterStats(self.layer, to.counts, entropy, tuple(ids)))
         flat_weights = weights[0] if len(weights) == 1 else paddle.concat(weights)
         routed, numerics = permute(x_TD, to), rows.numerics
         hidden = swiglu(grouped_linear(routed, to.counts, self.experts_gate_up_proj, numerics))

@@ -15,6 +15,8 @@ class RouterStats:
     """int64 [E]; tokens each expert (global id) processed."""
     entropy: float
     """Mean over tokens of the routing entropy, as a share of its maximum (log of the pool size)."""
+    ids: tuple[np.ndarray, ...]
+    """Per group of rows, int64 [tokens, K]: the experts (global ids) chosen, best first."""
 
 
 class RouterRecorder:

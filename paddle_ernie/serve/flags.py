@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paddle_ernie.serve.api.settings import RouteStore, RoutingReplay, ServerSettings
+from paddle_ernie.serve.api.settings import RouteStoreKind, RoutingReplay, ServerSettings
 from paddle_ernie.serve.engine.options import PRECISIONS, EngineOptions
 from paddle_ernie.utils.cli import tool_parser, whole_number
 from paddle_ernie.utils.errors import InputError
@@ -100,14 +100,14 @@ def routing_replay(text: str | None) -> RoutingReplay | None:
         raise InputError(f"--routing-replay-config: {text}; expected an object")
     if not fields.get("enable_routing_replay", False):
         return None
-    kind = fields.get("routing_store_type", RouteStore.LOCAL.value)
-    if kind not in [store.value for store in RouteStore]:
+    kind = fields.get("routing_store_type", RouteStoreKind.LOCAL.value)
+    if kind not in [store.value for store in RouteStoreKind]:
         raise InputError(
             f"--routing-replay-config: routing_store_type is {kind!r}; expected 'local' (files) or "
             "'response' (in the answer); the others need a store that is not public"
         )
     return RoutingReplay(
-        RouteStore(kind),
+        RouteStoreKind(kind),
         Path(fields.get("local_store_dir", RoutingReplay.local_store_dir)),
         fused=bool(fields.get("use_fused_put", False)),
         only_last_turn=bool(fields.get("only_last_turn", False)),

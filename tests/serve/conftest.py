@@ -86,8 +86,7 @@ def make_engine(make_weights, tokenizer) -> Callable[..., Engine]:
 
     def make(own: ServedWeights | None = None, **changes) -> Engine:
         small = {"max_num_seqs": 8, "max_num_batched_tokens": 32, "num_pages": 40}
-        small["max_model_len"] = 512
-        options = EngineOptions(**{**small, **changes})
+        options = EngineOptions(**{**small, "max_model_len": 512, **changes})
         return Engine(own or packed(options.precision), tokenizer, options)
 
     return make

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paddle_ernie.serve.api.settings import RouteStore, RoutingReplay, ServerSettings
+from paddle_ernie.serve.api.settings import RouteStoreKind, RoutingReplay, ServerSettings
 from paddle_ernie.serve.engine.options import EngineOptions
 from paddle_ernie.serve.flags import WITHOUT_MEANING, parse, routing_replay
 from paddle_ernie.utils.errors import InputError
@@ -41,7 +41,7 @@ def test_a_launch_script_of_fastdeploy_runs(caplog):
     assert settings.api_keys == ("a", "b")
     assert (settings.served_model_name, settings.max_concurrency) == ("ernie", 77)
     assert settings.dynamic_load_weight and settings.max_logprobs == -1
-    assert settings.routing_replay == RoutingReplay(RouteStore.LOCAL)
+    assert settings.routing_replay == RoutingReplay(RouteStoreKind.LOCAL)
     assert settings.parse_tool_calls and settings.parse_reasoning is False
     assert (options.max_model_len, options.max_num_seqs) == (32768, 64)
     assert (options.precision, options.keep_routes) == ("fp8", True)
@@ -124,6 +124,6 @@ def test_routing_replay():
         '{"enable_routing_replay": true, "routing_store_type": "local", "local_store_dir": "d",'
         ' "use_fused_put": true, "only_last_turn": true, "rdma_store_server": ""}'
     )
-    assert found == RoutingReplay(RouteStore.LOCAL, Path("d"), fused=True, only_last_turn=True)
+    assert found == RoutingReplay(RouteStoreKind.LOCAL, Path("d"), fused=True, only_last_turn=True)
     with pytest.raises(InputError, match="'rdma'; expected 'local'"):
         routing_replay('{"enable_routing_replay": true, "routing_store_type": "rdma"}')

@@ -12,8 +12,7 @@ from paddle_ernie.serve.api import chat_completions, completions, control, error
 from paddle_ernie.serve.api.chat_template import load_chat_template
 from paddle_ernie.serve.api.openapi import DESCRIPTION, TAGS
 from paddle_ernie.serve.api.service import Service
-from paddle_ernie.serve.api.settings import RouteStore as RouteStoreKind
-from paddle_ernie.serve.api.settings import ServerSettings
+from paddle_ernie.serve.api.settings import RouteStoreKind, ServerSettings
 from paddle_ernie.serve.api.token_texts import TokenTexts
 from paddle_ernie.serve.api.tool_calls import THINK_END
 from paddle_ernie.serve.engine.worker import EngineWorker

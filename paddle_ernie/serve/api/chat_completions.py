@@ -7,7 +7,6 @@ one event per output.
 """
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -19,13 +18,12 @@ from paddle_ernie.serve.api.errors import ApiError
 from paddle_ernie.serve.api.openapi import CHAT_RESPONSES
 from paddle_ernie.serve.api.protocol import ChatCompletionRequest
 from paddle_ernie.serve.api.request_params import response_id
-from paddle_ernie.serve.api.service import LONG_TEXT_CHARS, Generation, Service
+from paddle_ernie.serve.api.service import LONG_TEXT_CHARS, Generation, Service, respond
 from paddle_ernie.serve.api.streaming import (
     Events,
     Json,
     TokenCounts,
-    event_response,
-    json_response,
+    head_of,
     version_spans,
 )
 from paddle_ernie.serve.api.tool_calls import THINK_END, ParsedCall, Parts, ReplyParser
@@ -54,10 +52,7 @@ def router(service: Service) -> APIRouter:
         stops = service.template.stop_ids
         generation = service.start(name, [prompt], request, record, stops)
         reply = _Replies(service, request, prompt, name)
-        if request.stream:
-            return event_response(reply.stream(generation))
-        async with generation:
-            return json_response(await reply.whole(generation))
+        return await respond(reply, generation, stream=bool(request.stream))
 
     return routes
 
@@ -120,19 +115,14 @@ class _Replies:
             self._counts.add(0, output)
             choices.append(self._choice(index, reply, output))
         self._counts.reasoning = sum(reply.reasoning_tokens for reply in self._replies)
-        return {
-            "id": self._name,
-            "object": "chat.completion",
-            "created": int(time.time()),
-            "model": self._model,
-            "choices": choices,
-            "usage": self._counts.usage(),
-        }
+        head = head_of(self._name, "chat.completion", self._model)
+        return {**head, "choices": choices, "usage": self._counts.usage()}
 
     def _choice(self, index: int, reply: "_Reply", output: RequestOutput) -> Json:
         parts = reply.push(output)
         calls = [_call(call) for call in parts.calls] or None
-        with_ids = self._request.return_token_ids
+        service, request = self._service, self._request
+        with_ids = request.return_token_ids
         return {
             "index": index,
             "message": {
@@ -147,13 +137,13 @@ class _Replies:
                 "prompt_tokens": self._prompt.text if with_ids else None,
                 "completion_tokens": output.text if with_ids else None,
             },
-            "logprobs": self._logprobs(output),
+            "logprobs": service.logprobs(output, request, service.texts.chat),
             "draft_logprobs": None,
-            "prompt_logprobs": self._prompt_logprobs(output),
+            "prompt_logprobs": service.prompt_logprobs(output, request, self._prompt),
             "finish_reason": reply.finish_reason(output),
             "speculate_metrics": None,
             "version_spans": version_spans(output),
-            "routed_experts": self._service.encode_routes(output, self._request),
+            "routed_experts": service.encode_routes(output, request),
         }
 
     async def stream(self, generation: Generation) -> AsyncIterator[bytes]:
@@ -207,29 +197,11 @@ class _Replies:
             delta["completion_token_ids"] = list(output.token_ids)
             delta["completion_tokens"] = output.text
         choice: Json = {"index": index, "delta": delta, "arrival_time": events.arrival_time()}
-        if output.logprobs is not None:
-            choice["logprobs"] = self._logprobs(output)
-        if output.prompt_logprobs is not None:
-            choice["prompt_logprobs"] = self._prompt_logprobs(output)
+        service = self._service
+        choice |= service.what_came(output, self._request, self._prompt, service.texts.chat)
         if last:
             choice["finish_reason"] = reply.finish_reason(output)
-            choice["version_spans"] = version_spans(output)
-            if output.routes is not None:
-                choice["routed_experts"] = self._service.encode_routes(output, self._request)
         return choice
-
-    def _logprobs(self, output: RequestOutput) -> Json | None:
-        if output.logprobs is None:
-            return None
-        decode = bool(self._request.include_logprobs_decode_token)
-        return self._service.texts.chat(output.token_ids, output.logprobs, decode=decode)
-
-    def _prompt_logprobs(self, output: RequestOutput) -> list[Json | None] | None:
-        if output.prompt_logprobs is None:
-            return None
-        decode = bool(self._request.include_logprobs_decode_token)
-        texts = self._service.texts
-        return texts.prompt(self._prompt.ids, output.prompt_logprobs, decode=decode)
 
 
 class _Reply:

@@ -3,7 +3,6 @@
 choice i continues prompt i // n
 """
 
-import time
 from collections.abc import AsyncIterator
 
 from fastapi import APIRouter, Request
@@ -14,17 +13,18 @@ from paddle_ernie.serve.api.errors import ApiError
 from paddle_ernie.serve.api.openapi import COMPLETION_RESPONSES
 from paddle_ernie.serve.api.protocol import CompletionRequest
 from paddle_ernie.serve.api.request_params import response_id
-from paddle_ernie.serve.api.service import Generation, Service
+from paddle_ernie.serve.api.service import Generation, Service, respond
 from paddle_ernie.serve.api.streaming import (
     Events,
     Json,
     TokenCounts,
-    event_response,
-    json_response,
+    head_of,
     version_spans,
 )
 from paddle_ernie.serve.middleware.access_log import record_of
 from paddle_ernie.serve.types import RequestOutput
+
+KIND = "text_completion"
 
 
 def router(service: Service) -> APIRouter:
@@ -44,10 +44,7 @@ def router(service: Service) -> APIRouter:
         name = response_id("cmpl", request)
         generation = service.start(name, prompts, request, record_of(http.scope))
         answer = _Completions(service, request, prompts, name)
-        if request.stream:
-            return event_response(answer.stream(generation))
-        async with generation:
-            return json_response(await answer.whole(generation))
+        return await respond(answer, generation, stream=bool(request.stream))
 
     return routes
 
@@ -90,40 +87,35 @@ class _Completions:
         for index, output in enumerate(await generation.whole()):
             self._counts.add(index // self._n, output)
             choices.append(self._choice(index, output))
-        return {
-            "id": self._name,
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": self._model,
-            "choices": choices,
-            "usage": self._counts.usage(),
-        }
+        head = head_of(self._name, KIND, self._model)
+        return {**head, "choices": choices, "usage": self._counts.usage()}
 
     def _choice(self, index: int, output: RequestOutput) -> Json:
         prompt = self._prompts[index // self._n]
-        with_ids = self._request.return_token_ids
+        service, request = self._service, self._request
+        with_ids = request.return_token_ids
         return {
             "index": index,
-            "text": (prompt.text if self._request.echo else "") + output.text,
+            "text": (prompt.text if request.echo else "") + output.text,
             "prompt_token_ids": list(prompt.ids) if with_ids else None,
             "completion_token_ids": list(output.token_ids) if with_ids else None,
             "prompt_tokens": prompt.text if with_ids else None,
             "completion_tokens": output.text if with_ids else None,
             "arrival_time": None,
-            "logprobs": self._logprobs(output),
+            "logprobs": service.logprobs(output, request, service.texts.completion),
             "draft_logprobs": None,
-            "prompt_logprobs": self._prompt_logprobs(index, output),
+            "prompt_logprobs": service.prompt_logprobs(output, request, prompt),
             "reasoning_content": None,
             "finish_reason": output.finish_reason.value if output.finish_reason else None,
             "tool_calls": None,
             "speculate_metrics": None,
             "version_spans": version_spans(output),
-            "routed_experts": self._service.encode_routes(output, self._request),
+            "routed_experts": service.encode_routes(output, request),
         }
 
     async def stream(self, generation: Generation) -> AsyncIterator[bytes]:
         """The answer as events."""
-        events = Events(self._name, "text_completion", self._model)
+        events = Events(self._name, KIND, self._model)
         running = self._request.wants_running_usage
         async with generation:
             if self._request.return_token_ids:
@@ -147,34 +139,13 @@ class _Completions:
         }
 
     def _growth(self, index: int, output: RequestOutput, events: Events) -> Json:
-        text = output.text
-        if self._request.echo and index not in self._begun:
+        service, request = self._service, self._request
+        prompt, text = self._prompts[index // self._n], output.text
+        if request.echo and index not in self._begun:
             self._begun.add(index)
-            text = self._prompts[index // self._n].text + text
+            text = prompt.text + text
         choice: Json = {"index": index, "text": text, "arrival_time": events.arrival_time()}
-        if self._request.return_token_ids:
+        if request.return_token_ids:
             choice["completion_token_ids"] = list(output.token_ids)
             choice["completion_tokens"] = output.text
-        if output.logprobs is not None:
-            choice["logprobs"] = self._logprobs(output)
-        if output.prompt_logprobs is not None:
-            choice["prompt_logprobs"] = self._prompt_logprobs(index, output)
-        if output.finish_reason is not None:
-            choice["finish_reason"] = output.finish_reason.value
-            choice["version_spans"] = version_spans(output)
-            if output.routes is not None:
-                choice["routed_experts"] = self._service.encode_routes(output, self._request)
-        return choice
-
-    def _logprobs(self, output: RequestOutput) -> Json | None:
-        if output.logprobs is None:
-            return None
-        decode = bool(self._request.include_logprobs_decode_token)
-        return self._service.texts.completion(output.token_ids, output.logprobs, decode=decode)
-
-    def _prompt_logprobs(self, index: int, output: RequestOutput) -> list[Json | None] | None:
-        if output.prompt_logprobs is None:
-            return None
-        decode = bool(self._request.include_logprobs_decode_token)
-        ids = self._prompts[index // self._n].ids
-        return self._service.texts.prompt(ids, output.prompt_logprobs, decode=decode)
+        return choice | service.what_came(output, request, prompt, service.texts.completion)

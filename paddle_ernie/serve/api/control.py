@@ -47,7 +47,7 @@ def control_router(service: Service) -> APIRouter:
         """No more steps. Requests in flight end with finish_reason abort; with mode keep they wait.
         New requests get 503. Calling it again changes nothing.
         """
-        mode = (request or PauseRequest()).mode.value
+        mode = (request or PauseRequest()).mode
         return await _call("pause", worker.pause(mode))
 
     @post("/v1/resume", "Go on generating")
@@ -90,8 +90,8 @@ def control_router(service: Service) -> APIRouter:
         update = WeightsUpdate(
             version=None if request.version is None else str(request.version),
             path=request.path,
-            mode=request.mode.value if request.mode else "keep",
-            kv=request.kv.value,
+            mode=request.mode or "keep",
+            kv=request.kv,
             verify_checksum=request.verify_checksum,
         )
 

@@ -4,10 +4,11 @@ Unknown fields are ignored, as FastDeploy and OpenAI do. Fields that would chang
 that this server cannot honour are refused rather than ignored. Answers are in responses.py.
 """
 
-from enum import Enum
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, WithJsonSchema, model_validator
+
+from paddle_ernie.serve.engine.control import KvMode, UpdateMode
 
 MAX_SEED = 922_337_203_685_477_580  # FastDeploy's
 MAX_CHOICES = 128
@@ -297,29 +298,13 @@ class AbortRequest(BaseModel):
         return self
 
 
-class UpdateMode(str, Enum):
-    """What a pause, or an update of the weights, does to requests in flight."""
-
-    KEEP = "keep"
-    """They go on afterwards, with the weights there are then."""
-    ABORT = "abort"
-    """They end with finish_reason abort."""
-
-
-class KVMode(str, Enum):
-    """What happens to their keys and values."""
-
-    KEEP = "keep"
-    """They stay as the old weights made them."""
-    RECOMPUTE = "recompute"
-    """Computed again with the new weights."""
-
-
 class PauseRequest(BaseModel):
     """POST /v1/pause; the body may be left out."""
 
-    mode: UpdateMode = UpdateMode.ABORT
-    """keep is not FastDeploy's: requests in flight wait for the resume."""
+    mode: UpdateMode = "abort"
+    """abort: requests in flight end with finish_reason abort. keep, which is not FastDeploy's: they
+    wait for the resume.
+    """
 
 
 class UpdateWeightsRequest(BaseModel):
@@ -332,6 +317,11 @@ class UpdateWeightsRequest(BaseModel):
     path: str | None = None
     """A folder below the server's weights directory, by path."""
     mode: UpdateMode | None = None
-    """Not FastDeploy's. Without it the engine must be paused first."""
-    kv: KVMode = KVMode.KEEP
+    """Not FastDeploy's; without it the engine must be paused first. keep: requests in flight go on
+    with the new weights; abort: they end.
+    """
+    kv: KvMode = "keep"
+    """Of requests in flight. keep: keys and values stay as the old weights made them; recompute:
+    they are computed again with the new ones.
+    """
     verify_checksum: bool = False

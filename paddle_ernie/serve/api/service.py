@@ -8,9 +8,11 @@ Made by serve/api/app.py, once per application; for the event loop's thread.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
+
+from fastapi.responses import Response
 
 from paddle_ernie.serve import routes
 from paddle_ernie.serve.api.chat_template import ChatTemplate, Prompt
@@ -23,8 +25,8 @@ from paddle_ernie.serve.api.errors import (
 )
 from paddle_ernie.serve.api.protocol import GenerationRequest
 from paddle_ernie.serve.api.request_params import check_length, check_model, sampling_params
-from paddle_ernie.serve.api.settings import RouteStore as RouteStoreKind
-from paddle_ernie.serve.api.settings import ServerSettings
+from paddle_ernie.serve.api.settings import RouteStoreKind, ServerSettings
+from paddle_ernie.serve.api.streaming import Json, event_response, json_response, version_spans
 from paddle_ernie.serve.api.token_texts import TokenTexts
 from paddle_ernie.serve.engine.control import EngineFullError, EngineStoppedError
 from paddle_ernie.serve.engine.streams import RequestStream, join_outputs
@@ -37,6 +39,20 @@ from paddle_ernie.utils.errors import InputError, PaddleErnieError
 logger = logging.getLogger(__name__)
 
 LONG_TEXT_CHARS = 8192  # about 2 ms of tokenising; longer texts must not hold up other streams
+
+
+Spelling = Callable[..., Json]
+"""`TokenTexts.chat` or `.completion`."""
+
+
+class Answer(Protocol):
+    """What a handler makes of the outputs of its sequences."""
+
+    async def whole(self, generation: "Generation") -> Json:
+        """One object, every key there."""
+
+    def stream(self, generation: "Generation") -> AsyncIterator[bytes]:
+        """Events."""
 
 
 @dataclass
@@ -113,6 +129,38 @@ class Service:
         """Ids of sequences, for ids of responses or of sequences."""
         return [sequence for name in given for sequence in self.running.get(name, (name,))]
 
+    def logprobs(self, output: RequestOutput, request: GenerationRequest, write: Spelling) -> Any:
+        """`logprobs` of an output, written by `texts.chat` or `.completion`; None without."""
+        if output.logprobs is None:
+            return None
+        decode = bool(request.include_logprobs_decode_token)
+        return write(output.token_ids, output.logprobs, decode=decode)
+
+    def prompt_logprobs(
+        self, output: RequestOutput, request: GenerationRequest, prompt: Prompt
+    ) -> Any:
+        """`prompt_logprobs` of an output; None where it has none."""
+        if output.prompt_logprobs is None:
+            return None
+        decode = bool(request.include_logprobs_decode_token)
+        return self.texts.prompt(prompt.ids, output.prompt_logprobs, decode=decode)
+
+    def what_came(
+        self, output: RequestOutput, request: GenerationRequest, prompt: Prompt, write: Spelling
+    ) -> Json:
+        """What a streamed choice has beside its text and ids: only what this output brought."""
+        found: Json = {}
+        if output.logprobs is not None:
+            found["logprobs"] = self.logprobs(output, request, write)
+        if output.prompt_logprobs is not None:
+            found["prompt_logprobs"] = self.prompt_logprobs(output, request, prompt)
+        if output.finish_reason is not None:
+            found["finish_reason"] = output.finish_reason.value
+            found["version_spans"] = version_spans(output)
+            if output.routes is not None:
+                found["routed_experts"] = self.encode_routes(output, request)
+        return found
+
     def encode_routes(self, output: RequestOutput, request: GenerationRequest) -> Any:
         """`routed_experts` of a last output; None where they were not asked for inline."""
         replay = self.settings.routing_replay
@@ -151,6 +199,14 @@ class Service:
                 raise internal_error(str(error)) from error
             raise ApiError(str(error), param="prompt") from error
         return streams
+
+
+async def respond(answer: Answer, generation: "Generation", *, stream: bool) -> Response:
+    """The whole answer, or its events as they come."""
+    if stream:
+        return event_response(answer.stream(generation))
+    async with generation:
+        return json_response(await answer.whole(generation))
 
 
 class Generation:

@@ -10,7 +10,7 @@ from pathlib import Path
 MEBIBYTE = 1 << 20
 
 
-class RouteStore(str, Enum):
+class RouteStoreKind(str, Enum):
     """Where the chosen experts of each token go when routing replay is on."""
 
     RESPONSE = "response"
@@ -23,7 +23,7 @@ class RouteStore(str, Enum):
 class RoutingReplay:
     """FastDeploy's --routing-replay-config."""
 
-    store: RouteStore = RouteStore.RESPONSE
+    store: RouteStoreKind = RouteStoreKind.RESPONSE
     local_store_dir: Path = Path("routing_replay_output")
     """Emptied when the server starts, as FastDeploy does."""
     fused: bool = False

@@ -59,11 +59,16 @@ async def _closed(events: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield DONE
 
 
+def head_of(response_id: str, kind: str, model: str) -> Json:
+    """What an answer begins with, whole or in each of its events."""
+    return {"id": response_id, "object": kind, "created": int(time.time()), "model": model}
+
+
 class Events:
     """Chunks of one stream."""
 
     def __init__(self, response_id: str, kind: str, model: str) -> None:
-        head = {"id": response_id, "object": kind, "created": int(time.time()), "model": model}
+        head = head_of(response_id, kind, model)
         self._start = b"data: " + encode(head)[:-1] + b',"choices":'
         self._began = time.monotonic()
 

@@ -79,13 +79,7 @@ def reply(body: Json) -> Reply:
 def _choice(choice: Json) -> Choice:
     message = choice.get("message") or {}
     return Choice(
-        index=choice["index"],
-        text=message.get("content") or choice.get("text") or "",
-        token_ids=_token_ids(message or choice),
-        logprobs=_logprobs(choice.get("logprobs")),
-        finish_reason=_reason(choice.get("finish_reason")),
-        version_spans=_spans(choice),
-        routes=_routes(choice),
+        **_generated(choice, message),
         tool_calls=tuple(message.get("tool_calls") or ()),
         reasoning=message.get("reasoning_content"),
     )
@@ -100,16 +94,20 @@ def pieces(chunk: Json) -> list[Piece]:
 
 def _piece(id_: str, choice: Json) -> Piece:
     delta = choice.get("delta") or {}
-    return Piece(
-        id=id_,
-        index=choice["index"],
-        text=delta.get("content") or choice.get("text") or "",
-        token_ids=_token_ids(delta or choice),
-        logprobs=_logprobs(choice.get("logprobs")),
-        finish_reason=_reason(choice.get("finish_reason")),
-        version_spans=_spans(choice),
-        routes=_routes(choice),
-    )
+    return Piece(id=id_, **_generated(choice, delta))
+
+
+def _generated(choice: Json, message: Json) -> dict[str, Any]:
+    """What whole choices and pieces have in common. `message` holds a chat's text and ids."""
+    return {
+        "index": choice["index"],
+        "text": message.get("content") or choice.get("text") or "",
+        "token_ids": _token_ids(message or choice),
+        "logprobs": _logprobs(choice.get("logprobs")),
+        "finish_reason": _reason(choice.get("finish_reason")),
+        "version_spans": _spans(choice),
+        "routes": _routes(choice),
+    }
 
 
 def error_of(status: int, body: Any, what: str) -> ServerError:

@@ -23,7 +23,7 @@ from rich.console import Console
 from starlette.applications import Starlette
 
 from paddle_ernie.serve.api.errors import ErrorType, error_body
-from paddle_ernie.serve.api.settings import RouteStore, ServerSettings
+from paddle_ernie.serve.api.settings import RouteStoreKind, ServerSettings
 from paddle_ernie.serve.middleware import access_log, limits
 from paddle_ernie.serve.middleware.asgi import Application, Receive, Scope, Send, answer
 from paddle_ernie.serve.middleware.connection import connection_class
@@ -60,7 +60,7 @@ def serve(make_worker: WorkerFactory, settings: ServerSettings) -> int:
     side = _metrics_port(settings)
     metrics = [] if side is None else [bind(settings.host, side)]
     replay = settings.routing_replay
-    if replay is not None and replay.store is RouteStore.LOCAL:
+    if replay is not None and replay.store is RouteStoreKind.LOCAL:
         clear_store(replay.local_store_dir)
     main = _serve_engine if settings.workers == 1 else _serve_fleet
     uvloop.run(main(make_worker, settings, sockets, metrics))

@@ -240,12 +240,12 @@ def test_a_failed_engine_is_reported(model_dir, tmp_path):
 
 
 def test_routes_in_fastdeploys_local_store(talking_dir, tmp_path):
-    from paddle_ernie.serve.api.settings import RouteStore, RoutingReplay
+    from paddle_ernie.serve.api.settings import RouteStoreKind, RoutingReplay
     from paddle_ernie.serve.route_store import read_rollout
     from paddle_ernie.serve.routes import decode
     from tests.serve.talking import chat
 
-    replay = RoutingReplay(RouteStore.LOCAL, tmp_path / "routes")
+    replay = RoutingReplay(RouteStoreKind.LOCAL, tmp_path / "routes")
     with serving(talking_dir, tmp_path, routing_replay=replay) as server:
         fields = {"messages": chat("hello"), "temperature": 0, "return_token_ids": True}
         answer = server.post(CHAT, **fields, user="run_epoch_1:3:0:0", return_routed_experts=True)

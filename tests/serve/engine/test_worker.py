@@ -27,8 +27,8 @@ def in_worker(model_dir):
 
     @asynccontextmanager
     async def started(**options):
-        options = {"max_num_seqs": 8, "max_num_batched_tokens": 64, "num_pages": 40, **options}
-        options.setdefault("max_model_len", 2560)
+        small = {"max_num_seqs": 8, "max_num_batched_tokens": 64, "num_pages": 40}
+        options = {**small, "max_model_len": 2560, **options}
         worker = EngineWorker(model_dir, EngineOptions(**options))
         await worker.start()
         try:
